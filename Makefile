@@ -111,6 +111,7 @@ docs: $(VENV)/dev.stamp ## write anew the tables and the picture that repeat the
 	$(BIN)/python docs/http_operations.py
 	$(BIN)/python docs/testing_kit.py
 	$(BIN)/python docs/cli_page.py
+	PYTHONPATH=tests $(BIN)/python -m command_line.page
 	$(BIN)/python tests/interop/page.py
 
 .PHONY: site

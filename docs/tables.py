@@ -1,4 +1,4 @@
-"""Writes the tables that repeat the code: limits, the options for Spark, the HTTP API, metrics.
+"""Writes the tables that repeat the code: limits, options for Spark, HTTP, metrics, the history.
 
     python docs/tables.py            rewrite them (`make docs`)
 
@@ -16,6 +16,7 @@ from dragoman import limits
 from dragoman.api.operations import OPERATIONS
 from dragoman.spark import options
 from dragoman.telemetry.catalogue import ALIASES, METRICS, PREFIX
+from dragoman.telemetry.history.figures import FIGURES
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dragoman"
@@ -23,6 +24,7 @@ LIMITS_PAGE = ROOT / "docs" / "reference" / "limits.md"
 SPARK_PAGE = ROOT / "docs" / "reference" / "spark.md"
 HTTP_PAGE = ROOT / "docs" / "reference" / "http.md"
 METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
+HISTORY_PAGE = ROOT / "docs" / "reference" / "history.md"
 
 _LIMIT = re.compile(r"^([A-Z][A-Z0-9_]*) = ")
 _SECTION = re.compile(r"^# ---- (.+)$")
@@ -81,8 +83,23 @@ def aliases_table() -> str:
     return "\n".join(rows)
 
 
+def figures_table() -> str:
+    rows = [
+        "| figure | labels | unit | over time | over nodes | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for each in FIGURES.values():
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        nodes = each.over_nodes or "apart"
+        rows.append(
+            f"| `{each.name}` | {labels} | {each.unit} | {each.over_time} | {nodes} | {each.help} |"
+        )
+    return "\n".join(rows)
+
+
 LIMITS_TABLES = {"limits": limits_table}
 SPARK_TABLES = {"options": options.table}
+HISTORY_TABLES = {"figures": figures_table}
 HTTP_TABLES = {"operations": operations_table}
 METRICS_TABLES = {"metrics": metrics_table, "aliases": aliases_table}
 
@@ -102,5 +119,6 @@ def with_tables(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
 if __name__ == "__main__":
     LIMITS_PAGE.write_text(with_tables(LIMITS_PAGE.read_text(), LIMITS_TABLES))
     SPARK_PAGE.write_text(with_tables(SPARK_PAGE.read_text(), SPARK_TABLES))
+    HISTORY_PAGE.write_text(with_tables(HISTORY_PAGE.read_text(), HISTORY_TABLES))
     HTTP_PAGE.write_text(with_tables(HTTP_PAGE.read_text(), HTTP_TABLES))
     METRICS_PAGE.write_text(with_tables(METRICS_PAGE.read_text(), METRICS_TABLES))

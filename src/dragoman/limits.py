@@ -646,9 +646,9 @@ HISTORY_TURN_S = 0.0005
 #: Seconds that it pauses, so that it takes a small share of the loop's time.
 HISTORY_PAUSE_S = 0.005
 #: Rows of one file of the history. With one more, the next file begins.
-HISTORY_FILE_ROWS_MAX = 288
+HISTORY_FILE_ROWS_MAX = 96
 #: Files of the history for each step. With one more, the oldest is removed, whatever it has.
-HISTORY_FILES_MAX = 32
+HISTORY_FILES_MAX = 48
 #: Bytes of a file of the history that are read; a node writes no larger one.
 HISTORY_FILE_BYTES_MAX = 16 << 20
 #: Bytes of a record in such a file. A larger one is damage.

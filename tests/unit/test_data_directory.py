@@ -116,3 +116,8 @@ def test_data_directory_may_have_any_other_files(tmp_path: Path) -> None:
     refuse_other_directory(str(tmp_path), [])
     (tmp_path / "node.json").unlink()
     refuse_other_directory(str(tmp_path), [])
+
+
+def test_history_that_is_left_alone_is_a_nodes_own(tmp_path: Path) -> None:
+    (tmp_path / "history").mkdir()
+    refuse_other_directory(str(tmp_path), [])

@@ -49,6 +49,21 @@ def test_table_of_limits_is_that_of_the_code() -> None:
     assert page == tables.with_tables(page, tables.LIMITS_TABLES), "run `make docs`"
 
 
+def test_table_of_figures_is_that_of_the_code() -> None:
+    tables = _tables()
+    page = tables.HISTORY_PAGE.read_text()
+    assert page == tables.with_tables(page, tables.HISTORY_TABLES), "run `make docs`"
+
+
+def test_bounds_of_the_history_are_those_of_the_code() -> None:
+    from dragoman.telemetry.history.figures import BUDGETS
+
+    page = _tables().HISTORY_PAGE.read_text()
+    for bound in BUDGETS.values():
+        assert f"| {bound:,}" in page
+    assert f"These {sum(BUDGETS.values()):,} series" in page
+
+
 def test_limits_table_has_every_limit() -> None:
     from dragoman import limits
 

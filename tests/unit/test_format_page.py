@@ -302,7 +302,7 @@ def test_directory_of_a_broker_holds_what_the_page_names(tmp_path: Path) -> None
         client.produce_records("orders", [NewRecord(value=b"3 apples", partition=0)])
     names = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
     known = re.compile(
-        r"lock|node\.json|metadata\.snapshot|journal(/mark|/\d{8}\.jnl)?|pins|quarantine|spool|"
+        r"lock|node\.json|metadata\.snapshot|journal(/mark|/\d{8}\.jnl)?|pins|quarantine|spool|history(/(15s|5m)-\d{8})?|"
         r"partitions(/\d+-[^/]+-\d+"
         r"(/manifest\.json|/\d{20}\.\d+\.(log|idx)|/producers\.snapshot)?)?"
     )

@@ -6,7 +6,7 @@
 - Requests for a host that the node does not serve, or from pages of other sites, are refused.
 - Each operation is declared once, as a method of a service's protocol; routes, parameters, the
   OpenAPI document and the reference page come from that list. The services are topics, groups, the
-  cluster, captures, pipelines, metrics, users, access rules and the security mode.
+  cluster, captures, pipelines, metrics, the history, users, access rules and the security mode.
 - Health is a list of checks, each `ok`, a warning or failed; probes get one line of text.
 - Every request has an id, in its response and in the log.
 - Values of the API are typed; errors become RFC 9457 problem documents.

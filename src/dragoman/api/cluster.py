@@ -314,6 +314,9 @@ class ClusterService:
     async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
         self._access.require_cluster(caller, Operation.ALTER)
         done = []
+        for node in (wanted.relieve, wanted.metadata_to):
+            if node is not None and node >= 0 and node not in self._image.registrations:
+                raise ApiError(404, "unknown_node", f"there is no node {node}")
         if wanted.relieve is not None:
             await self._ask(Relieve(node_id=wanted.relieve))
             done.append(f"in-sync replicas elsewhere lead the partitions of node {wanted.relieve}")

@@ -490,10 +490,12 @@ def unclean_elect(
     topic, dash, index = partition.rpartition("-")
     if not dash or not index.isdecimal():
         raise CommandError(f"PARTITION: expected TOPIC-PARTITION, got {partition!r}", USAGE)
-    say(
-        f"node {node} may lack acknowledged records of {partition}. If it becomes the leader, they "
-        "are lost for good, even on nodes that still have them. The metadata records the election."
-    )
+    if output == "table" or not yes:
+        say(
+            f"node {node} may lack acknowledged records of {partition}. If it becomes the leader, "
+            "they are lost for good, even on nodes that still have them. The metadata records the "
+            "election."
+        )
     if not yes and not _confirmed(partition):
         raise CommandError("not confirmed: nothing was changed", code="not_confirmed")
     wanted = Election(topic=topic, partition=int(index), unclean_node=node)

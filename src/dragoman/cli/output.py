@@ -174,6 +174,8 @@ class _Utf8:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     match plain := msgspec.to_builtins(value):
         case None:
             return ""

@@ -328,7 +328,9 @@ def status(name: Name, /, *, state: State = "", server: Node = "", output: Outpu
     found = next((each for each in _known(state, server) if each.name == name), None)
     if found is None:
         where = f"has not reported to {server}" if server else "was never run here"
-        raise CommandError(f"pipeline {name} {where}; `dragoman pipeline list`")
+        raise CommandError(
+            f"pipeline {name} {where}", code="unknown_pipeline", hint="`dragoman pipeline list`"
+        )
     fields = Fields(
         [
             ("name", found.name),
@@ -361,8 +363,10 @@ def stop(
     from dragoman.pipelines.state import StateFolder
 
     folder = StateFolder(_root(state), name)
-    with _one_line_failures():
+    try:
         message = f"{name} has stopped" if folder.stop(timeout) else f"{name} was killed"
+    except ConfigError as error:
+        raise CommandError(str(error), code="unknown_pipeline") from None
     show_change(output, message, Change(name, message), Change)
     return OK
 

@@ -33,6 +33,8 @@ CODES = {
     "no_answer": "the other side has not answered in time",
     "invalid_answer": "the other side does not speak the protocol, or its answer is not valid",
     "unknown_context": "there is no context of this name",
+    "unknown_pipeline": "no pipeline of this name was run here, or it does not run",
+    "unknown_user": "there is no user of this name",
     "contexts_file": "the file of contexts cannot be read or written, or others may write to it",
     "not_confirmed": "a question was not answered with yes",
     "unexpected": "an error that the command does not expect, named by its class",
@@ -118,7 +120,8 @@ def one_line_failures(protocol: str) -> Iterator[None]:
         question = "is a node running there?"
         if "closed by the server" in str(error):
             question = "does it demand TLS (--tls) or a login (--user)?"
-        raise _doubted(error, "unreachable", question) from None
+        code = "no_answer" if "answer" in str(error) else "unreachable"
+        raise _doubted(error, code, question) from None
     except ConnectionLostError as error:
         raise _doubted(error, "unreachable", f"does it speak {protocol}?") from None
     except RequestTimeoutError as error:

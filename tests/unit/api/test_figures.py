@@ -161,5 +161,14 @@ def test_a_node_whose_history_has_not_begun_has_no_series() -> None:
     assert found.unreachable == ()
 
 
+def test_a_node_of_a_release_without_a_history_is_named(two: Two) -> None:
+    two.pair.worlds[2].broker.leader_queues.protocols.pop("http")
+    found = two.query(FigureQuery(names=("cpu_cores",)))
+    assert [each.node for each in found.series] == [1]
+    assert found.unreachable == (2,)
+    page = ask(two.pair, two.figures.list_figures(CALLER, "", "", "", "", PageLimit(9)))
+    assert page.unreachable == (2,)
+
+
 def test_a_week_of_coarse_samples_is_one_answer() -> None:
     assert 7 * 86_400 // limits.HISTORY_COARSE_S <= limits.HISTORY_POINTS_MAX

@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": (),
     "consume": (),
     "sql": (),
+    "top": (),
     "doctor": (),
     "completion": (),
     "pipeline": ("init", "run", "list", "status", "stop"),

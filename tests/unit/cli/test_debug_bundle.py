@@ -185,6 +185,9 @@ def test_files_are_bounded_and_late_ones_left_out(monkeypatch: pytest.MonkeyPatc
         ("postgres://u:p@ss/w@host/db", "postgres://u:(hidden)@host/db"),
         ("http://broker:8080/metrics", "http://broker:8080/metrics"),
         ("?sslmode=require&password=abc&x=1", "?sslmode=require&password=(hidden)&x=1"),
+        ('tokens = ["abc", "def"]', "tokens = (hidden)"),
+        ('password = { value = "abc" }', "password = (hidden)"),
+        (r'"body {\"password\":\"abc\"}"', r'"body {\"password\":\"(hidden)\"}"'),
         ("serve --set sasl.password abc", "serve --set sasl.password abc"),
         ("psql --password abc --x", "psql --password (hidden) --x"),
         ("curl --password-file f", "curl --password-file f"),
@@ -224,6 +227,24 @@ def test_names_of_metrics_and_log_lines_are_found() -> None:
     names.settle()
     text = 'a b, g, c1 and "eve" of __x; groups'
     assert names.replace_in(text) == 'topic-1, group-1, client-1 and "user-1" of __x; groups'
+
+
+def test_names_are_replaced_as_whole_words_and_the_longest_first() -> None:
+    names = Names()
+    names.learn_text("".join(f'x{{topic="{each}"}} 1\n' for each in ("a", "a.b", "a.b-c", "d e")))
+    names.settle()
+    assert names.replace_in("a a.b a.b-c a-0 x.a.b_1 ab /a/ d e,a.b.c") == (
+        "topic-1 topic-2 topic-3 topic-1-0 x.topic-2_1 ab /topic-1/ topic-4,topic-2.c"
+    )
+
+
+def test_many_names_in_a_long_text_take_little_work() -> None:
+    names = Names()
+    names.learn_text("".join(f'x{{topic="orders.{n}.eu"}} 1\n' for n in range(20_000)))
+    names.settle()
+    text = "size of orders.19999.eu " * 20_000 + "x" * 100_000
+    found = secrets.hide_in_text(names.replace_in(text))
+    assert found.startswith("size of topic-20000 size")
 
 
 def test_names_of_captures_are_found() -> None:

@@ -39,6 +39,14 @@ def test_sound_directory_is_verified(directory: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("sound: ")
 
 
+@pytest.mark.parametrize("verb", ["inspect", "verify", "repair"])
+def test_damaged_history_is_no_damage_of_the_log(directory: Path, verb: str) -> None:
+    (directory / "history").mkdir()
+    (directory / "history" / "15s-00000001").write_bytes(b"\xff" * 1000)
+    assert main(["log", verb, str(directory)]) == 0
+    assert (directory / "history" / "15s-00000001").read_bytes() == b"\xff" * 1000
+
+
 def test_damage_is_named_and_the_status_says_so(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

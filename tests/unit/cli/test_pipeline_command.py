@@ -201,7 +201,7 @@ def test_status_shows_parts_and_fails_with_what_failed(
 def test_what_was_never_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("status", "a", state=tmp_path) == 1
     assert "was never run here" in capsys.readouterr().err
-    assert run("stop", "a", state=tmp_path) == 2
+    assert run("stop", "a", state=tmp_path) == 1
     assert "a is not running" in capsys.readouterr().err
     assert run("stop", "../a", state=tmp_path) == 2
 

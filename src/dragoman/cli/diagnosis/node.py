@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from typing import Literal
 
 import msgspec
 
@@ -46,9 +47,10 @@ class Probe(Remote):
         """Whether the node is on this machine, reached by its administrator's socket."""
         return self._parts is None
 
-    def ask(self, path: str) -> Answer:
-        """Raises `CommandError` when there is no answer."""
-        response, body = self._exchange("GET", path)
+    def ask(self, path: str, question: bytes | None = None) -> Answer:
+        """A GET, or a POST that only asks. Raises `CommandError` when there is no answer."""
+        method: Literal["GET", "POST"] = "GET" if question is None else "POST"
+        response, body = self._exchange(method, path, question)
         return Answer(response.status, response.headers.get("date", ""), body)
 
 

@@ -81,7 +81,7 @@ def update_user(
     for each in brokers:
         known = session.admin.get_user(each, username)
         if known is None:
-            raise CommandError(f"there is no user {username!r}")
+            raise CommandError(f"there is no user {username!r}", code="unknown_user")
         changed = UserInfo(
             username=username,
             password=None if password_file is None else _secret(password_file),

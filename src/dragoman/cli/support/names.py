@@ -56,6 +56,12 @@ _KIND: Final = "|".join(sorted(_KINDS, key=len, reverse=True))
 _FIELD: Final = re.compile(rf"\b({_KIND})\"?\s*[=:]\s*(\"(?:[^\"\\]|\\.)*\"|[^\s\",}}\]]+)")
 #: Fields of a capture whose keys are patterns of tables.
 _BY_TABLE: Final = frozenset(("topics", "keys", "mask"))
+#: Words that are joined, as in most names. Looking them up takes the same time for any number of
+#: names, which a pattern of all names would not.
+_WORD: Final = re.compile(r"[^\W_]+")
+_WORDS: Final = re.compile(r"[^\W_](?:[\w.-]*[^\W_])?")
+#: Words of a name.
+_WORDS_MAX: Final = 32
 _ANYONE: Final = frozenset(("", "*", "ANONYMOUS", "-"))
 
 
@@ -63,9 +69,12 @@ class Names:
     def __init__(self) -> None:
         self._found: dict[str, str] = {}
         self._counts: dict[str, int] = {}
-        #: New names by the forms of a name in text, and a pattern of these forms.
+        #: New names by the forms of a name in text.
         self._by_text: dict[str, str] = {}
-        self._pattern = re.compile(r"(?!)")
+        #: A pattern of the names that are not words joined by dots, dashes and underscores.
+        self._unusual: re.Pattern[str] | None = None
+        #: Joined words that were seen, with their names replaced.
+        self._replaced: dict[str, str] = {}
 
     # ---- finding
 
@@ -100,8 +109,46 @@ class Names:
 
     # ---- replacing
 
+    def settle(self) -> None:
+        """All names are known."""
+        self._by_text = {
+            text: new
+            for name, new in self._found.items()
+            for text in (name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1])
+        }
+        # At the same place, the longest one.
+        unusual = [each for each in self._by_text if not _WORDS.fullmatch(each)]
+        listed = "|".join(map(re.escape, sorted(unusual, key=len, reverse=True)))
+        self._unusual = re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])") if unusual else None
+        self._replaced.clear()
+
     def replace_in(self, text: str) -> str:
-        return self._pattern.sub(lambda found: self._by_text[found[0]], text)
+        if self._unusual is not None:
+            text = self._unusual.sub(lambda found: self._by_text[found[0]], text)
+        return _WORDS.sub(self._replace_words, text)
+
+    def _replace_words(self, found: re.Match[str]) -> str:
+        words = found[0]
+        replaced = self._replaced.get(words)
+        if replaced is None:
+            replaced = self._replaced[words] = self._in_words(words)
+        return replaced
+
+    def _in_words(self, text: str) -> str:
+        """Replace names in joined words, such as `orders-0`: from the left, the longest one."""
+        spans = [each.span() for each in _WORD.finditer(text)]
+        parts: list[str] = []
+        position = at = 0
+        while at < len(spans):
+            start = spans[at][0]
+            for last in range(min(len(spans), at + _WORDS_MAX) - 1, at - 1, -1):
+                new = self._by_text.get(text[start : spans[last][1]])
+                if new is not None:
+                    parts += (text[position:start], new)
+                    position, at = spans[last][1], last
+                    break
+            at += 1
+        return "".join(parts) + text[position:]
 
     def replace_in_json(self, value: Json) -> Json:
         match value:
@@ -116,18 +163,6 @@ class Names:
                 return self.replace_in(value)
             case _:
                 return value
-
-    def settle(self) -> None:
-        """All names are known."""
-        self._by_text = {
-            text: new
-            for name, new in self._found.items()
-            for text in (name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1])
-        }
-        # At the same place, the longest one.
-        listed = sorted(self._by_text, key=len, reverse=True)
-        words = "|".join(map(re.escape, listed)) or r"(?!)"
-        self._pattern = re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])")
 
 
 def _strings(value: Json, key: str = "") -> Iterator[tuple[str, str]]:

@@ -24,9 +24,10 @@ _DOCUMENTS: Final = {
     "security": "/api/v1/security",
     "keys": "/api/v1/security/key",
     "certificates": "/api/v1/security/certificates",
-    "figures": "/api/v1/figures",
 }
 _LISTINGS: Final = ("topics", "groups", "connections", "damage", "captures", "pipelines", "users")
+#: An empty question means all series of the last hour.
+_FIGURES: Final = "/api/v1/figures/query"
 _PATHS: Final = {"users": "security/users"}
 
 
@@ -41,15 +42,18 @@ def collect(target: Target, files: Collection) -> None:
     for name in _LISTINGS:
         path = f"/api/v1/{_PATHS.get(name, name)}"
         files.gather(f"node/{name}.json", partial(_pages, node, path))
+    files.gather("node/figures.json", _document(node, _FIGURES, b"{}"))
     files.gather("node/metrics.txt", _document(node, "/metrics"))
     _describe(node, files, "topics", "name", topic_path)
     _describe(node, files, "groups", "group", group_path)
     files.gather("node/doctor.json", lambda: _encoded(list(diagnosis.checks(node))))
 
 
-def _document(node: diagnosis.Probe, path: str) -> Callable[[], bytes]:
+def _document(
+    node: diagnosis.Probe, path: str, question: bytes | None = None
+) -> Callable[[], bytes]:
     def ask() -> bytes:
-        answer = node.ask(path)
+        answer = node.ask(path, question)
         # A node that is not ready answers 503, with its checks.
         if answer.status >= 300 and not path.startswith(("/livez", "/readyz")):
             raise CommandError(f"HTTP status {answer.status}: {_problem(answer.body)}")

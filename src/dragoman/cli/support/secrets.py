@@ -28,8 +28,9 @@ _QUOTED: Final = (
 )
 #: `key = value`, `key: value`, `"key": "value"`, `?key=value&`.
 _ASSIGNMENT: Final = re.compile(
-    rf"(?P<key>[\w.-]*{_WORD}[\w.-]*)(?P<equals>\\?[\"']?\s*[=:]\s*)"
-    rf"(?P<value>\\\"(?:[^\"\\]|\\[^\"])*\\\"|{_QUOTED}|[^\s&\"'}}\]]+)",
+    # Bounded, so that a long word without a secret takes no time that grows with its square.
+    rf"(?P<key>[\w.-]{{0,64}}{_WORD}[\w.-]{{0,64}})(?P<equals>\\?[\"']?\s*[=:]\s*)"
+    rf"(?P<value>\\\"(?:[^\"\\]|\\[^\"])*\\\"|{_QUOTED}|\[[^\]]*\]|\{{[^}}]*\}}|[^\s&\"'}}\]]+)",
     re.IGNORECASE,
 )
 _PATTERNS: Final = (
@@ -43,9 +44,11 @@ _PATTERNS: Final = (
     re.compile(r"(?<=authorization: )\w+ \S+", re.IGNORECASE),
 )
 #: Between the user of a URL and its host. A password may contain any character but spaces.
-_IN_URL: Final = re.compile(r"(://[^\s:@/\"']*):[^\s\"']*@")
+_IN_URL: Final = re.compile(r"(://[^\s:@/\"']{0,256}):[^\s\"']{0,1024}@")
 #: An option of a command line whose value is the next word.
-_OPTION: Final = re.compile(rf"(--[\w-]*{_WORD}(?!-file)[\w-]*\s+)(?!-)(\S+)", re.IGNORECASE)
+_OPTION: Final = re.compile(
+    rf"(--[\w-]{{0,64}}{_WORD}(?!-file)[\w-]{{0,64}}\s+)(?!-)(\S+)", re.IGNORECASE
+)
 
 
 def is_secret_key(key: str) -> bool:

@@ -250,8 +250,8 @@ def _content(data: bytearray) -> Steps[_Content]:
                     times.append(at)
                     values.append(array("f"))
                 row = values[-1]
-                row.extend([nan] * (first - len(row)))
-                row.extend(some)
+                # A new array, without room for more.
+                values[-1] = row + array("f", [nan]) * (first - len(row)) + some
         if number % _RECORDS_AT_ONCE == 0:
             yield
     return _Content(keys, times, values, records.damaged_bytes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
 from math import nan
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -89,7 +89,7 @@ class Rings:
 #: Columns that are looked at between two pauses.
 _COLUMNS_AT_ONCE = 250
 #: Values that are looked at between two pauses.
-_LOOKS_AT_ONCE = 1000
+_LOOKS_AT_ONCE = 500
 
 
 def coarse_row(fine: Iterable[Row], at: int) -> Steps[Row]:
@@ -107,7 +107,8 @@ def coarse_row(fine: Iterable[Row], at: int) -> Steps[Row]:
         for key, column in zip(columns.keys[begin:end], zip(*parts, strict=True), strict=True):
             values.append(combined(key, column))
         yield
-    return Row(at, columns, values)
+    # A copy has no room for more.
+    return Row(at, columns, values[:])
 
 
 def _padded(values: array[float], width: int) -> array[float]:
@@ -138,14 +139,20 @@ def live_keys(rings: Rings) -> Steps[list[Key]]:
     looked_at = 0
     # The newest rows first: most series are found in the first of them.
     for row in reversed([*rings.coarse.rows, *rings.fine.rows]):
-        looked_at += len(left)
-        left -= {key for key in left if _has(row, key)}
+        for some in _pieces(list(left)):
+            left -= {key for key in some if _has(row, key)}
+            looked_at += len(some)
+            if looked_at >= _LOOKS_AT_ONCE:
+                looked_at = 0
+                yield
         if not left:
             break
-        if looked_at >= _LOOKS_AT_ONCE:
-            looked_at = 0
-            yield
     return [key for key in columns.keys if key not in left]
+
+
+def _pieces(keys: list[Key]) -> Iterator[list[Key]]:
+    for first in range(0, len(keys), _LOOKS_AT_ONCE):
+        yield keys[first : first + _LOOKS_AT_ONCE]
 
 
 def _has(row: Row, key: Key) -> bool:
