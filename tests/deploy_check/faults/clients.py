@@ -47,7 +47,11 @@ def stage(home: Path, prometheus: Prometheus) -> Iterator[tuple[Fault, ...]]:
             Fault("DragomanLoopLag", "the process runs half of the time", faults.loop_lag),
             Fault("DragomanGroupLags", "consumers that are stopped", faults.group_lags),
             Fault("DragomanGroupLagGrows", "producers without consumers", faults.group_lag_grows),
-            Fault("DragomanDescriptors", "850 connections, 1024 descriptors", faults.descriptors),
+            Fault(
+                "DragomanDescriptors",
+                "more connections than 1,024 descriptors allow",
+                faults.descriptors,
+            ),
         )
 
 
