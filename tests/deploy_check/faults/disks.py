@@ -41,7 +41,7 @@ def stage(home: Path, prometheus: Prometheus) -> Iterator[tuple[Fault, ...]]:
         prometheus.scrape(served.http)
         create = ("topic", "create", _TOPIC, "--partitions", "1")
         dragoman(*create, "--server", served.url)
-        faults = _Faults(served, full_disk.SmallDisk(served.node, directory))
+        faults = _Faults(served, full_disk.SmallDisk(served.node, directory), prometheus)
         yield (
             Fault("DragomanSlowDisk", "each write takes 0.3 s (strace)", faults.slow),
             Fault("DragomanDiskFills", "a producer without retention", faults.filling),
@@ -83,8 +83,11 @@ class _Load:
 
 
 class _Faults:
-    def __init__(self, served: SingleNode, disk: full_disk.SmallDisk) -> None:
+    def __init__(
+        self, served: SingleNode, disk: full_disk.SmallDisk, prometheus: Prometheus
+    ) -> None:
         self._served = served
+        self._prometheus = prometheus
         self._disk = disk
 
     def _raised(self) -> Raised:
@@ -121,10 +124,10 @@ class _Faults:
 
     def low(self) -> Iterator[Raised]:
         self._unlimited()
-        with _Load(self._served.kafka, 10_000_000) as load:
-            yield self._raised()
-            load.stop()
-            yield self._raised()
+        with _Load(self._served.kafka, 10_000_000):
+            share = "dragoman_disk_free_bytes / dragoman_disk_size_bytes"
+            self._prometheus.until(f"{share} < 0.09", "the disk does not fill")
+        yield self._raised()
         unset = ("config", "unset", "log.retention.check.interval.ms")
         dragoman(*unset, "--server", self._served.url)
 
