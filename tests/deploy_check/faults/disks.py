@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from deploy_check.command import NotRun, output_of
 from deploy_check.faults.prometheus import Prometheus
-from deploy_check.faults.served import SingleNode, attempt, dragoman
+from deploy_check.faults.served import SingleNode, dragoman
 from deploy_check.faults.trial import Fault, Raised
 from nodes import full_disk
 
@@ -133,8 +133,9 @@ class _Faults:
 
     def full(self) -> Iterator[Raised]:
         self._disk.fill()
-        # The node finds out with its next write.
-        attempt("topic", "create", "full", "--server", self._served.url)
+        # The node finds out with its next write beyond the files that it has.
+        with _Load(self._served.kafka, 5_000_000):
+            self._prometheus.until("dragoman_ready == 0", "the node is ready")
         yield self._raised()
         self._disk.empty()
         yield self._raised()
