@@ -470,14 +470,18 @@ class Listeners:
 
     def _descriptor_max(self, left: int) -> Callable[[], int]:
         """The highest descriptor that a connection may have: `left` of them are reserved for
-        others, in addition to the files that the log may still open.
+        others, in addition to the files that the log may still open. The limit of the process may
+        be raised while it runs.
         """
-        most = open_files_max()
-        if left == DESCRIPTORS_LEFT_BY_CLIENTS:
-            left = max(left, most // 8)
-        # Even with very few descriptors, some connections are accepted.
-        kept = max(most - left, most // 2)
-        return lambda: kept - min(self._unopened_files(), most // 4)
+
+        def highest() -> int:
+            most = open_files_max()
+            reserved = max(left, most // 8) if left == DESCRIPTORS_LEFT_BY_CLIENTS else left
+            # Even with very few descriptors, some connections are accepted.
+            kept = max(most - reserved, most // 2)
+            return kept - min(self._unopened_files(), most // 4)
+
+        return highest
 
     def _connection_caps(self) -> ConnectionCaps:
         settings = self._broker.settings

@@ -7,6 +7,7 @@ Method: a served process that may have few, and more idle connections than that.
 from __future__ import annotations
 
 import http.client
+import resource
 import socket
 import sys
 from contextlib import ExitStack
@@ -80,3 +81,15 @@ def test_more_idle_connections_than_descriptors(tmp_path: Path) -> None:
         refusals = [line for line in node.log if "refusing" in line]
         assert 0 < len(refusals) <= 10
         assert node.stop() == 0
+
+
+def test_limit_that_changes_counts_at_once(tmp_path: Path) -> None:
+    # Lowered, which needs no rights; an operator would raise it.
+    node = ServedNode("--data", str(tmp_path), "--listen", "kafka=127.0.0.1:0")
+    with node.ready(), ExitStack() as sockets:
+        _, hard = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (NOFILE, hard))
+        host, _, port = node.bootstrap_servers.rpartition(":")
+        for _ in range(NOFILE):
+            sockets.enter_context(socket.create_connection((host, int(port))))
+        node.wait_for_log("files are open, and the log may need the others")

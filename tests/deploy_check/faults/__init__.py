@@ -8,7 +8,8 @@ print what the page shows (`runbook`); `systemctl` and `journalctl` in them are 
 here (`machine`). `trial` is the course of one fault. Faults are grouped by what they need: `nodes`
 (three nodes), `disks` (a small file system), `clients` (a node and its clients), `captures` (a
 PostgreSQL) and `pipelines` (Spark). `check` runs all, or those of the alerts that are named, and
-prints a table; when all have run, the table is written to `docs/reference/alerts.md`.
+prints a table. Its rows are kept from run to run; when every alert has one, the table is written to
+`docs/reference/alerts.md`.
 """
 
 from deploy_check.faults.run import check

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 
 from deploy_check.command import NotRun, output_of
 from deploy_check.faults.prometheus import Prometheus
-from deploy_check.faults.served import SingleNode, attempt, dragoman
+from deploy_check.faults.served import SingleNode, dragoman
 from deploy_check.faults.trial import Fault, Raised
 from nodes import full_disk
 
@@ -41,7 +41,7 @@ def stage(home: Path, prometheus: Prometheus) -> Iterator[tuple[Fault, ...]]:
         prometheus.scrape(served.http)
         create = ("topic", "create", _TOPIC, "--partitions", "1")
         dragoman(*create, "--server", served.url)
-        faults = _Faults(served, full_disk.SmallDisk(served.node, directory))
+        faults = _Faults(served, full_disk.SmallDisk(served.node, directory), prometheus)
         yield (
             Fault("DragomanSlowDisk", "each write takes 0.3 s (strace)", faults.slow),
             Fault("DragomanDiskFills", "a producer without retention", faults.filling),
@@ -83,8 +83,11 @@ class _Load:
 
 
 class _Faults:
-    def __init__(self, served: SingleNode, disk: full_disk.SmallDisk) -> None:
+    def __init__(
+        self, served: SingleNode, disk: full_disk.SmallDisk, prometheus: Prometheus
+    ) -> None:
         self._served = served
+        self._prometheus = prometheus
         self._disk = disk
 
     def _raised(self) -> Raised:
@@ -121,17 +124,18 @@ class _Faults:
 
     def low(self) -> Iterator[Raised]:
         self._unlimited()
-        with _Load(self._served.kafka, 10_000_000) as load:
-            yield self._raised()
-            load.stop()
-            yield self._raised()
+        with _Load(self._served.kafka, 10_000_000):
+            share = "dragoman_disk_free_bytes / dragoman_disk_size_bytes"
+            self._prometheus.until(f"{share} < 0.09", "the disk does not fill")
+        yield self._raised()
         unset = ("config", "unset", "log.retention.check.interval.ms")
         dragoman(*unset, "--server", self._served.url)
 
     def full(self) -> Iterator[Raised]:
         self._disk.fill()
-        # The node finds out with its next write.
-        attempt("topic", "create", "full", "--server", self._served.url)
+        # The node finds out with its next write beyond the files that it has.
+        with _Load(self._served.kafka, 5_000_000):
+            self._prometheus.until("dragoman_ready == 0", "the node is ready")
         yield self._raised()
         self._disk.empty()
         yield self._raised()

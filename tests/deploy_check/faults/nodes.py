@@ -125,8 +125,14 @@ class _Faults:
         dragoman("topic", "delete", "strict", "--yes", "--server", self._cluster.url(1))
 
     def _no_quorum(self) -> Iterator[Raised]:
+        found = self._cluster.remote().topic("orders").partitions
+        index = str(next(each.partition for each in found if each.leader == 1))
+        own = ("orders", "--partition", index, "--bootstrap", self._cluster.address(1, "kafka"))
+        dragoman("produce", *own, standard_input="a record\n")
         for node in (2, 3):
             self._services[node].kill()
+        # The page says that what a node leads is still read.
+        dragoman("consume", *own, "--max", "1")
         yield self._raised(1, 1, 2, 3)
         self._cluster.wait_in_sync()
 
