@@ -113,12 +113,16 @@ def _arguments(command: Command) -> list[Argument]:
 
 
 def _shared_kinds(command: Command) -> list[type]:
-    found = command.app.assemble_argument_collection()
-    return [kind for kind in _SHARED if any(each.hint is kind for each in found)]
+    """Types of shared options that the command declares, or extends."""
+    hints = [each.hint for each in command.app.assemble_argument_collection()]
+    types = [each for each in hints if isinstance(each, type)]
+    return [kind for kind in _SHARED if any(issubclass(each, kind) for each in types)]
 
 
 def _is_field(argument: Argument, kind: type) -> bool:
-    return bool(argument.keys) and argument.keys[0] in kind.__dataclass_fields__
+    field = argument.keys[0] if argument.keys else ""
+    is_renamed = argument.names[0] != "--" + field.replace("_", "-")
+    return field in kind.__dataclass_fields__ and not is_renamed
 
 
 def _table(arguments: Iterable[Argument], *, with_variables: bool = False) -> Iterator[str]:

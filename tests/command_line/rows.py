@@ -45,6 +45,7 @@ CLUSTER: Final = "needs several nodes"
 MEMBER: Final = "needs a member"
 #: What lists show to a user without any right.
 NOTHING: Final = "shows nothing"
+MISSING: Final = "lists what is missing"
 CHECKS: Final = "shows what needs no right"
 
 _ORDERS: Final = "topic create orders --partitions 2"
@@ -55,6 +56,8 @@ _ALICE: Final = "user create alice --new-password file:alice.password"
 _MQ: Final = "rocketmq update-topic -t orders -r 2 -w 2"
 _SENT: Final = f"{_MQ}\nrocketmq send-message -t orders -p apples -k a -b dragoman-1 -i 0"
 _MQ_GROUP: Final = f"{_MQ}\nrocketmq update-sub-group -g reports"
+
+_FEW: Final = "--records 100 --warm-up 0 --size 10"
 
 ROWS: Final[dict[str, Row]] = {
     "serve": Row(no_json="runs until it is stopped", not_here="test_serve_process.py"),
@@ -345,6 +348,16 @@ ROWS: Final[dict[str, Row]] = {
     "rocketmq list-acl": Row(
         "", "rocketmq create-acl -s alice -r Topic:orders -a Pub", denied="no_permission"
     ),
+    "bench produce": Row(_FEW, denied="access_denied"),
+    "bench consume": Row(
+        f"{_FEW} --fill 100",
+        unknown=f"{_FEW} --topic none",
+        unknown_code="unknown_topic",
+        denied="access_denied",
+    ),
+    "bench latency": Row(_FEW, denied="access_denied"),
+    "top": Row("--once"),
+    "debug bundle": Row("--output-file HOME/bundle.tar.gz", denied=MISSING, finds_faults=True),
     "tls dev": Row("HOME/certificates"),
     "doctor": Row(denied=CHECKS, finds_faults=True),
     "context list": Row(),
@@ -397,7 +410,7 @@ ROWS: Final[dict[str, Row]] = {
 def side(command: Command) -> Side:
     if command.path.startswith("rocketmq "):
         return "rocketmq"
-    kinds = {each.hint for each in command.app.assemble_argument_collection()}
-    if Target in kinds:
-        return "http"
-    return "broker" if BrokerTarget in kinds else "nothing"
+    for each in command.app.assemble_argument_collection():
+        if isinstance(each.hint, type) and issubclass(each.hint, Target | BrokerTarget):
+            return "http" if issubclass(each.hint, Target) else "broker"
+    return "nothing"

@@ -50,6 +50,8 @@ NOT_HERE: Final = {
 }
 #: Single examples of the same kind.
 NOT_THIS: Final = {
+    "dragoman top": "runs until it is stopped",
+    "dragoman top --sort out --interval 15": "runs until it is stopped",
     "dragoman cdc status shop --watch": "needs PostgreSQL, and runs until it is stopped",
     "dragoman rocketmq topic-list -n 127.0.0.1:9876": "names the usual port",
     "dragoman doctor dragoman-data": "a node uses the directory; below without it",
@@ -61,8 +63,12 @@ SETUP: Final = r"""
 dragoman topic create orders --partitions 4
 dragoman topic create old-orders
 dragoman topic create copy --partitions 4
+dragoman topic create test-1
+dragoman topic create images
+printf picture | tee cat.png > dog.png
 printf 'eu:first\nus:second\neu:third\n' | dragoman produce orders -K :
 dragoman consume orders --group reports
+dragoman group describe reports --output csv > offsets.csv
 dragoman rocketmq update-topic -t orders -r 4 -w 4
 printf 'a password' | tee alice.password bob.password carol.password > alice.secret
 dragoman user create alice --new-password file:alice.password

@@ -65,7 +65,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("to",), {"topic"}),
+        (("to",), {"top", "topic"}),
         (("topic", "de"), {"delete", "describe"}),
         (("topic", "describe", "--out"), {"--output"}),
         (("topic", "describe", "--output", ""), {"table", "json", "csv"}),

@@ -146,7 +146,7 @@ def run(
         if keys is None:
             definition = load(target)
             # Its own address keeps the current context away from a file.
-            own = "" if broker.context else definition.bootstrap
+            own = None if broker.context else definition.bootstrap
             found = replace(broker, bootstrap=broker.bootstrap or own).resolved(DEFAULT_BOOTSTRAP)
         else:
             found = broker.resolved(DEFAULT_BOOTSTRAP)

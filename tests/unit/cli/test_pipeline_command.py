@@ -134,6 +134,24 @@ def test_an_address_on_the_command_line_wins_over_the_file(
         assert f"no topic 'orders' at {broker.bootstrap_servers}" in capsys.readouterr().err
 
 
+def test_a_file_uses_a_context_only_if_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_CONTEXTS", str(tmp_path / "contexts.toml"))
+    path = tmp_path / "pipeline.toml"
+    path.write_text(FILE.format(bootstrap="127.0.0.1:1"))
+    with EphemeralBroker() as broker:
+        address = broker.bootstrap_servers
+        assert main(["context", "add", "here", "--bootstrap", address, "--use"]) == 0
+        assert run("run", str(path), "--context", "here", state=tmp_path) == 2
+        assert f"no topic 'orders' at {address}" in capsys.readouterr().err
+        assert run("run", str(path), state=tmp_path) == 1
+        assert "127.0.0.1:1" in capsys.readouterr().err
+        # A job has no address of its own.
+        assert run("run", "profile", "--topic", "orders", state=tmp_path) == 2
+        assert f"no topic 'orders' at {address}" in capsys.readouterr().err
+
+
 def test_an_address_for_a_project_of_spark_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

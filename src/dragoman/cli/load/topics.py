@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from dragoman.cli.status import say
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
+from dragoman.client_core.errors import ClientError
 from dragoman.errors import DragomanError
 
 #: Begins the names of topics that a benchmark makes. It deletes only topics that it has made.
@@ -36,9 +37,15 @@ def topics(
             name = f"{PREFIX}{run}-{number}"
             # Before the request: it may succeed without a reply.
             made.append(name)
-            client.create_topic(
-                NewTopic(name=name, partitions=partitions, replication_factor=replication_factor)
+            wanted = NewTopic(
+                name=name, partitions=partitions, replication_factor=replication_factor
             )
+            try:
+                client.create_topic(wanted)
+            except ClientError as error:
+                if not error.is_ambiguous:
+                    made.pop()
+                raise
         yield tuple(made)
     finally:
         if keep:
