@@ -50,8 +50,14 @@ log = logging.getLogger("dragoman.net")
 _JOIN_BYTES_MAX = 4 << 10
 #: A loop reads at most 32 times from one connection in a turn: smaller reads cannot fill one.
 _COUNTED_READ_BYTES_MIN = READ_PER_TURN_BYTES_MAX // 32
-#: TCP keep-alive: idle seconds before the first probe, seconds between probes, their number.
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+#: TCP keep-alive: idle seconds before the first probe, which macOS calls TCP_KEEPALIVE, seconds
+#: between probes, their number.
+_KEEP_ALIVE = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPALIVE", 60),
+    ("TCP_KEEPINTVL", 15),
+    ("TCP_KEEPCNT", 4),
+)
 #: Linux and macOS: the kernel, too, then buffers no more than that unsent.
 _TCP_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
