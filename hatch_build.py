@@ -7,6 +7,7 @@ of Python on a platform. `CC` names the compiler; an editable install has the li
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import subprocess
 import sysconfig
@@ -20,6 +21,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FOLDER = Path("src", "dragoman", "spark", "batches")
 SOURCE, LIBRARY = "records.c", "_records.so"
 FLAGS = ("-std=c11", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared")
+
+
+def _platform_tag() -> str:
+    name = sysconfig.get_platform()
+    if name.endswith("universal2"):
+        # The compiler builds for one of the two processors of this interpreter.
+        name = f"macosx-11.0-{platform.machine()}"
+    return name.replace("-", "_").replace(".", "_")
 
 
 class CompileRecords(BuildHookInterface[Any]):
@@ -38,8 +47,7 @@ class CompileRecords(BuildHookInterface[Any]):
         if self._compile(folder / SOURCE, made):
             build_data["force_include"][str(made)] = Path("dragoman/spark/batches", LIBRARY)
             build_data["pure_python"] = False
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{_platform_tag()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self._made is not None:

@@ -39,6 +39,7 @@ _journal_now = GroupCommit.journal_now
 class Mutant(Enum):
     NO_SYNC = "no sync"
     ACK_BEFORE_SYNC = "acknowledged before the sync"
+    NO_SYNC_AFTER_WRITE = "no sync after a write, where it is not durable alone"
     NO_DIRECTORY_SYNC = "directory not synced"
     RETRY_AFTER_FAILED_SYNC = "retry after a failed sync"
     RELEASED_TOO_EARLY = "journal released before the segments are synced"
@@ -58,6 +59,8 @@ def faults_of(mutant: Mutant | None) -> DiskFaults:
     match mutant:
         case Mutant.NO_SYNC:
             return DiskFaults(ignores_sync=True, ignores_write_durable=True)
+        case Mutant.NO_SYNC_AFTER_WRITE:
+            return DiskFaults(writes_durably=False, ignores_write_durable=True)
         case Mutant.NO_DIRECTORY_SYNC:
             return DiskFaults(ignores_sync_directory=True)
         case Mutant.RETRY_AFTER_FAILED_SYNC:

@@ -31,8 +31,15 @@ _PLAN = Plan(cycles=6, operations_max=150, steps_max=60, kill_rate=0.2, restart_
 #: name, durability, faults, share of the cuts.
 _SCENARIOS = (
     ("fsync", Durability.FSYNC, DiskFaults(), 5),
+    ("fsync, write and sync", Durability.FSYNC, DiskFaults(writes_durably=False), 2),
     ("os", Durability.OS, DiskFaults(), 3),
     ("fsync, syncs fail", Durability.FSYNC, DiskFaults(sync_error_rate=0.02), 1),
+    (
+        "fsync, write and sync, syncs fail",
+        Durability.FSYNC,
+        DiskFaults(sync_error_rate=0.02, writes_durably=False),
+        1,
+    ),
     ("fsync, disk full", Durability.FSYNC, DiskFaults(capacity_bytes=180 << 10), 1),
     ("os, disk full", Durability.OS, DiskFaults(capacity_bytes=40 << 10), 1),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.testing.sim.faults import DiskFaults
 from dragoman.testing.sim.powercut import Plan, run_everywhere
 from power_cuts.mutants import Mutant
 from power_cuts.scenario import LogScenario, quiet_small_world
@@ -23,6 +24,13 @@ def test_power_cuts_lose_nothing_that_was_acknowledged():
 def test_a_cut_at_every_single_operation_of_a_short_run():
     with quiet_small_world():
         assert run_everywhere(3, LogScenario, Plan(steps_max=40)) > 50
+
+
+def test_a_cut_at_every_operation_where_a_durable_write_is_a_write_and_a_sync():
+    plan = Plan(steps_max=40, faults=DiskFaults(writes_durably=False))
+    with quiet_small_world():
+        whole = run_everywhere(3, LogScenario, Plan(steps_max=40))
+        assert run_everywhere(3, LogScenario, plan) > whole
 
 
 def test_flipped_bits_are_never_served():

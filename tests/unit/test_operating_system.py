@@ -29,6 +29,7 @@ from dragoman.operating_system import (
     SpareDescriptors,
     SystemClock,
     allow_open_files,
+    platforms,
     process_usage,
     system_random,
 )
@@ -125,7 +126,7 @@ def test_short_writes_are_finished_with_the_same_promise(
     buffers = [b"0123", b"", memoryview(b"456"), bytearray(b"789")]
     (file.write_durable if durable else file.write)(buffers, 5)
     assert file.read(100, 0) == bytes(5) + b"0123456789"
-    assert set(short.flags) == {os.RWF_DSYNC if durable else 0}
+    assert set(short.flags) == {(platforms.DURABLE_WRITE or 0) if durable else 0}
     file.close()
 
 

@@ -50,8 +50,14 @@ log = logging.getLogger("dragoman.net")
 _JOIN_BYTES_MAX = 4 << 10
 #: A loop reads at most 32 times from one connection in a turn: smaller reads cannot fill one.
 _COUNTED_READ_BYTES_MIN = READ_PER_TURN_BYTES_MAX // 32
-#: TCP keep-alive: idle seconds before the first probe, seconds between probes, their number.
-_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+#: TCP keep-alive: idle seconds before the first probe, which macOS calls TCP_KEEPALIVE, seconds
+#: between probes, their number.
+_KEEP_ALIVE = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPALIVE", 60),
+    ("TCP_KEEPINTVL", 15),
+    ("TCP_KEEPCNT", 4),
+)
 #: Linux and macOS: the kernel, too, then buffers no more than that unsent.
 _TCP_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
@@ -289,6 +295,7 @@ class Channel(asyncio.BufferedProtocol):
     __slots__ = (
         "_channels",
         "_ending",
+        "_joins",
         "_loop",
         "_make_session",
         "_moved",
@@ -393,6 +400,9 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
+        # From Python 3.12 on, this transport never closes a connection whose last bytes left in
+        # `writelines`, if they did when the peer read on. Before, it joins the buffers itself.
+        self._joins = type(transport).__module__ == "asyncio.selector_events"
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
         taken = self._channels.take(self, transport)
@@ -585,7 +595,7 @@ class Channel(asyncio.BufferedProtocol):
             self._channels.budget.take(size)
         if len(out) == 1:
             transport.write(out[0])
-        elif size <= _JOIN_BYTES_MAX * len(out):
+        elif self._joins or size <= _JOIN_BYTES_MAX * len(out):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)

@@ -86,8 +86,8 @@ async def open_listener(
             make_protocol, host, port, backlog=backlog, start_serving=False
         )
     except OSError as error:
-        # The loop repeats the address in its own text.
-        reason = (error.strerror or str(error)).rpartition(": ")[2]
+        # The loop repeats the address in its own text, and from Python 3.13 on the number.
+        reason = (error.strerror or str(error)).rpartition(": ")[2].rpartition("] ")[2]
         raise AddressTakenError(
             f"listener {listener.name}: cannot bind {listener.bind}: {reason}"
         ) from None

@@ -17,7 +17,6 @@ import os
 import socket
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
@@ -152,6 +151,9 @@ def _address(directory: str) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
+    # Imported here: few systems and paths need it.
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="dragoman-", dir=_SHORT_DIRECTORY) as short:
         link = os.path.join(short, "data")
         os.symlink(os.path.abspath(directory), link)

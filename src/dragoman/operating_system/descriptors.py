@@ -43,6 +43,8 @@ def open_files_permitted() -> int | None:
 
 def open_files_max() -> int:
     """The limit of descriptors of this process."""
+    if platforms.IS_WINDOWS:
+        return platforms.HANDLES_MAX_WINDOWS
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -32,6 +32,8 @@ HAS_SYNCFS: Final = sys.platform == "linux"
 FULL_SYNC: Final = 51 if sys.platform == "darwin" else 0
 #: File systems that do not know this command, such as network ones, answer with one of these.
 _NO_FULL_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
+#: The most handles of a process on Windows, where sockets are handles and not small numbers.
+HANDLES_MAX_WINDOWS: Final = 1 << 24
 #: OPEN_MAX of macOS: the highest limit of open files there, even if none is set.
 OPEN_FILES_MAX_MACOS: Final = 10_240
 

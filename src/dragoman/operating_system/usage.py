@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
+from dragoman.operating_system import platforms
 from dragoman.operating_system.descriptors import open_files_max
 
 
@@ -12,6 +14,8 @@ def process_usage() -> dict[str, float]:
     """What this process uses, under the names that Prometheus' clients give it; without what the
     system does not tell.
     """
+    if platforms.IS_WINDOWS:
+        return {"cpu_seconds_total": time.process_time()}
     import resource
 
     spent = resource.getrusage(resource.RUSAGE_SELF)

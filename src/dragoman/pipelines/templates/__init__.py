@@ -17,7 +17,8 @@ _FOLDER = "PROJECT-FOLDER"
 def write_project(directory: Path, template: str) -> list[Path]:
     """Copy a template and return its files. Raises `ConfigError` when one of them exists."""
     source = _HERE / template
-    files = sorted(path for path in source.rglob("*") if path.is_file())
+    # An installation compiles the Python files, and puts the results beside them.
+    files = sorted(path for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc")
     targets = [directory / path.relative_to(source) for path in files]
     for target in targets:
         if target.exists():

@@ -33,6 +33,9 @@ class DiskFaults(msgspec.Struct, frozen=True, kw_only=True):
     #: A sync of a directory fails with EIO; its changes stay as uncertain as they were.
     directory_sync_error_rate: float = 0.0
     directory_sync_error_at: int | None = None
+    #: Whether a durable write is one operation, as on Linux. On macOS it is a write and a sync, and
+    #: the power may fail in between.
+    writes_durably: bool = True
     #: A sync or durable write of a file reports success and loses data, as on a faulty device.
     lost_write_rate: float = 0.0
     lost_write_at: int | None = None

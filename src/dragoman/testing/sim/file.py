@@ -318,7 +318,13 @@ class SimFile:
         self._write("write", b"".join(buffers), position)
 
     def write_durable(self, buffers: Sequence[Buffer], position: int) -> None:
-        self._write("write_durable", b"".join(buffers), position)
+        faults = self._machine.faults
+        if faults.writes_durably:
+            self._write("write_durable", b"".join(buffers), position)
+            return
+        self.write(buffers, position)
+        if not faults.ignores_write_durable:
+            self.sync()
 
     def sync(self) -> None:
         self._check(writes=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import pack
 
 import pytest
@@ -249,7 +250,8 @@ def test_a_wrong_bit_in_a_message_does_no_harm(bit: int) -> None:
         return
 
 
-def test_a_header_that_is_nested_too_deep_is_refused() -> None:
+def test_a_header_that_is_nested_too_deep_does_no_harm() -> None:
     header = b'{"code":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    with pytest.raises(DecodeError):
-        decode(pack(">I", len(header)) + header)
+    # From Python 3.14 on, the bound is the stack, and what is skipped needs little of it.
+    with suppress(DecodeError):
+        assert decode(pack(">I", len(header)) + header).code == 1
