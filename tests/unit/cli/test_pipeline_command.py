@@ -5,7 +5,9 @@ Method: files that never get as far as Spark, and states written by hand.
 
 from __future__ import annotations
 
+import compileall
 import json
+import shutil
 import threading
 from io import StringIO
 from pathlib import Path
@@ -19,6 +21,7 @@ from dragoman.cli.main import main
 from dragoman.cli.pipeline_status import StatusReports, StatusView, _table, line
 from dragoman.cli.remote import Remote
 from dragoman.client.kafka import ClientSettings
+from dragoman.pipelines import templates
 from dragoman.pipelines.pipeline_file import load
 from dragoman.pipelines.state import Progress, StateFolder, Status, new_status
 from dragoman.testing import EphemeralBroker
@@ -78,6 +81,18 @@ def test_a_declarative_project_names_its_folder(tmp_path: Path) -> None:
 
     assert f"storage: file://{tmp_path}/.spark" in (tmp_path / "spark-pipeline.yml").read_text()
     assert (tmp_path / "transformations" / "orders.py").exists()
+
+
+def test_a_template_that_an_installation_has_compiled_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed"
+    shutil.copytree(templates._HERE, installed)
+    compileall.compile_dir(installed / "sdp", quiet=2)
+    assert list(installed.rglob("*.pyc"))
+    monkeypatch.setattr(templates, "_HERE", installed)
+    written = templates.write_project(tmp_path / "project", "sdp")
+    assert {each.name for each in written} == {"orders.py", "spark-pipeline.yml"}
 
 
 def test_a_wrong_file_ends_with_2_and_one_line(
