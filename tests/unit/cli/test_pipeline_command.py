@@ -162,9 +162,6 @@ def test_a_file_uses_a_context_only_if_it_is_named(
         assert f"no topic 'orders' at {address}" in capsys.readouterr().err
         assert run("run", str(path), state=tmp_path) == 1
         assert "127.0.0.1:1" in capsys.readouterr().err
-        # A job has no address of its own.
-        assert run("run", "profile", "--topic", "orders", state=tmp_path) == 2
-        assert f"no topic 'orders' at {address}" in capsys.readouterr().err
 
 
 def test_an_address_for_a_project_of_spark_is_refused(
