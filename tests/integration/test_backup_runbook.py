@@ -124,6 +124,16 @@ def test_copy_of_a_stopped_node_has_everything(tmp_path: Path, commands: Machine
         assert read(served.kafka) == ["before"]
 
 
+def test_copy_keeps_the_number_of_its_node(tmp_path: Path) -> None:
+    with SingleNode(tmp_path / "node") as served:
+        served.service.stop()
+    other = SingleNode(tmp_path / "node", "--node-id", "2")
+    assert other.node.finish() == 2
+    message = "the data directory belongs to node 1, but node.id is 2"
+    assert message in other.node.log[-1]
+    assert message in (RUNBOOKS / "backup-and-restore.md").read_text()
+
+
 def test_copy_of_a_frozen_node_under_load_has_what_was_acknowledged_before(
     tmp_path: Path, commands: Machine
 ) -> None:
@@ -186,6 +196,9 @@ def test_copies_of_all_stopped_nodes_are_a_backup_of_the_cluster(tmp_path: Path)
         stop(cluster)
         for node in (1, 2, 3):
             shutil.copytree(cluster.data(node), tmp_path / f"copy-{node}")
+        alone = cluster.begin(1, cluster=[])
+        assert alone.finish() == 2
+        assert "name all of them with --cluster" in alone.log[-1]
         cluster.start(1, 2, 3)
         dragoman("produce", TOPIC, *to, standard_input="later\n")
         stop(cluster)
