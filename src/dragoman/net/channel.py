@@ -295,7 +295,6 @@ class Channel(asyncio.BufferedProtocol):
     __slots__ = (
         "_channels",
         "_ending",
-        "_joins",
         "_loop",
         "_make_session",
         "_moved",
@@ -400,9 +399,6 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
-        # From Python 3.12 on, this transport never closes a connection whose last bytes left in
-        # `writelines`, if they did when the peer read on. Before, it joins the buffers itself.
-        self._joins = type(transport).__module__ == "asyncio.selector_events"
         self.local_address = tuple(transport.get_extra_info("sockname") or ("", 0))[:2]
         self.peer_address = tuple(transport.get_extra_info("peername") or ("", 0))[:2]
         taken = self._channels.take(self, transport)
@@ -595,10 +591,11 @@ class Channel(asyncio.BufferedProtocol):
             self._channels.budget.take(size)
         if len(out) == 1:
             transport.write(out[0])
-        elif self._joins or size <= _JOIN_BYTES_MAX * len(out):
+        elif size <= _JOIN_BYTES_MAX * len(out):
             transport.write(b"".join(out))
         else:
-            transport.writelines(out)
+            # An empty last buffer stays in asyncio's transport, which then never closes.
+            transport.writelines([each for each in out if each])
 
     def keep_unsent_small(self, bytes_max: int) -> None:
         """Use a small send buffer, so that later replies do not wait behind much data."""

@@ -488,7 +488,8 @@ class _Link(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > PEER_UNSENT_BYTES_MAX:
             return False
-        transport.writelines(pieces)
+        # An empty last buffer stays in asyncio's transport, which then never closes.
+        transport.writelines([each for each in pieces if each])
         return True
 
     def request(

@@ -156,7 +156,8 @@ class KafkaChannel(Channel[m.Message]):
     def _send(self, message: m.Message, version: int) -> int | None:
         assert self._transport is not None
         correlation_id, frame = self._connection.send(message, version)
-        self._transport.writelines(frame)
+        # An empty last buffer stays in asyncio's transport, which then never closes.
+        self._transport.writelines([each for each in frame if each])
         has_reply = not (isinstance(message, m.ProduceRequest) and message.acks == 0)
         return correlation_id if has_reply else None
 

@@ -95,7 +95,8 @@ class Link(Channel[Command]):
         """Send a command without waiting for a response. Raises `EncodeError`."""
         if self.is_open:
             assert self._transport is not None
-            self._transport.writelines(encode_parts(command))
+            # An empty last buffer stays in asyncio's transport, which then never closes.
+            self._transport.writelines([each for each in encode_parts(command) if each])
 
     @property
     def local_ip(self) -> str:
