@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from deploy_check.faults.runbook import steps
+from dragoman.cli import tree
 from dragoman.telemetry.catalogue import METRICS, PREFIX
 
 ROOT = Path(__file__).parents[2]
@@ -112,10 +113,9 @@ def test_runbook_has_commands_that_look_and_that_know_when_it_is_over(name: str)
 
 
 def test_commands_of_runbooks_exist() -> None:
-    listed = (ROOT / "docs" / "reference" / "cli.md").read_text()
-    nouns = set(re.findall(r"^\| `dragoman ([a-z-]+)", listed, re.MULTILINE))
-    commands = set(re.findall(r"^\| `dragoman ([a-z-]+ [a-z-]+)", listed, re.MULTILINE))
-    with_verbs = {each.split()[0] for each in commands}
+    commands = {each.path for each in tree.commands()}
+    nouns = {each.split()[0] for each in commands}
+    with_verbs = {each.split()[0] for each in commands if " " in each}
     for page in RUNBOOKS.glob("*.md"):
         found = re.findall(r"(?<![-\w] )\bdragoman ([a-z-]+)(?: ([a-z-]+))?", _code(page))
         for noun, verb in found:
