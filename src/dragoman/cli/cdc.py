@@ -268,11 +268,11 @@ def add(
     query = f"?{urlencode({'principal': principal})}" if principal else ""
     capture = remote.post(_PATH + query, definition, CaptureDescription)
     say(f"added capture {name}")
-    message = f"capture {name} is {capture.status.state}"
     if not detach:
         capture = wait_until_it_runs(lambda: _described(remote, name))
-        message = f"capture {name} is {capture.status.state}"
-    show_change(output, message, capture, CaptureDescription)
+        say(f"capture {name} is {capture.status.state}")
+    if output != "table":
+        show(output, capture, CaptureDescription)
 
 
 @app.command(name="list")
