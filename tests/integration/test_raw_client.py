@@ -225,15 +225,15 @@ def test_reset_of_a_group_with_members_is_refused(
         )
         consumer.subscribe(["t"])
         assert consumer.poll(30).value() == b"v"
-        reset = ["group", "reset", "g", "--topic", "t", "--to", "end"]
-        assert main([*reset, "--bootstrap", broker.bootstrap_servers]) == 1
+        reset = ["group", "reset", "g", "--topic", "t", "--to", "end", "--yes"]
+        assert main([*reset, "--server", broker.http_url]) == 1
         refused = capsys.readouterr()
         assert refused.out == ""
         assert "group 'g'" in refused.err
         assert "members first" in refused.err or "them first" in refused.err
         consumer.close()
         assert client.committed_offsets("g") == {}
-        assert main([*reset, "--bootstrap", broker.bootstrap_servers]) == 0
+        assert main([*reset, "--server", broker.http_url]) == 0
         assert client.committed_offsets("g")[WHERE].offset == 1
 
 

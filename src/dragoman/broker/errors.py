@@ -63,9 +63,13 @@ class InvalidFeatureLevel(BrokerError):
 class ThrottlingQuotaExceeded(BrokerError):
     """The client exceeds a quota: nothing was done for the request."""
 
+    #: Not known for a refusal that another node has sent.
+    retry_after_s: float = 0.0
+
     def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
-        self.retry_after_s = retry_after_s
+        if retry_after_s:
+            self.retry_after_s = retry_after_s
 
 
 class PreferredLeaderNotAvailable(BrokerError):

@@ -8,6 +8,7 @@ its commands runs.
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -63,8 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # exit.
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe.
+    except BrokenPipeError as error:
+        # The reader, such as `head`, has closed the pipe; or something else has broken.
+        if _has_reader(sys.stdout) and _has_reader(sys.stderr):
+            return _unexpected(error, words)
         _discard(sys.stdout)
         return OK
     except KeyboardInterrupt:
@@ -114,6 +117,19 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _has_reader(stream: TextIO) -> bool:
+    """False for a pipe whose other end is closed, and where the system does not say."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):
+        # It is no pipe.
+        return True
+    return not poll.poll(0)
 
 
 def _discard(stream: TextIO) -> None:

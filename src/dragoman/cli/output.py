@@ -4,9 +4,9 @@
     show_change(output, "created topic 'a'", topic, TopicDescription)    what a command changed
     Stream(output, TopicSummary)                                     items as they are found
 
-JSON is the value. CSV (RFC 4180) has a header and one row an item, with the fields of JSON in their
-order; a nested value is JSON text, and null is empty. Tables escape control characters, which a
-terminal would interpret; JSON and CSV have names as they are.
+JSON is the value. CSV (RFC 4180, with line feeds) has a header and one row an item, with the fields
+of JSON in their order; a nested value is JSON text, and null is empty. Tables escape control
+characters, which a terminal would interpret; JSON and CSV have names as they are.
 
 rich draws the tables. It is imported with the first table, because importing it takes time.
 """
@@ -160,7 +160,8 @@ def csv_writer(out: IO[bytes] | None = None) -> Callable[[Iterable[str]], object
     if out is None:
         sys.stdout.flush()
         out = sys.stdout.buffer
-    return csv.writer(_Utf8(out)).writerow
+    # Line feeds alone, as the programs of a shell expect.
+    return csv.writer(_Utf8(out), lineterminator="\n").writerow
 
 
 class _Utf8:

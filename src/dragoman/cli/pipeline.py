@@ -278,7 +278,7 @@ def _with_security(definition: Definition, broker: BrokerTarget, found: Broker) 
 def _print_profiles(definition: Definition) -> None:
     """Print the reports of profile jobs to stdout."""
     for job in definition.jobs.values():
-        report = Path(getattr(job.options, "folder", ""), "profile.txt")
+        report = Path(getattr(job.options, "place", ""), "profile.txt")
         if job.type == "profile" and report.exists():
             print(report.read_text(), end="")
 

@@ -42,7 +42,7 @@ from dragoman.pipelines.step_order import in_order, tables_in
 #: Modules of `pipelines/jobs`, each with `Options` and `run`.
 JOBS = ("materialize", "tier", "replay", "profile")
 #: The options of jobs that hold paths.
-_JOB_PATHS = ("table", "path", "checkpoint", "output", "root", "tier")
+_JOB_PATHS = ("table", "path", "checkpoint", "folder", "root", "tier")
 #: Paths with a scheme are passed to Spark unchanged.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$\.?(.*)`)?\Z")

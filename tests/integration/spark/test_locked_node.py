@@ -275,7 +275,7 @@ JOB = """
 [jobs.p]
 type = "profile"
 topic = "in"
-output = "profile"
+folder = "profile"
 
 [jobs.r]
 type = "replay"
@@ -320,7 +320,7 @@ def test_job_takes_the_login_of_options_and_environment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     common = ("--bootstrap", broker.bootstrap_servers, "--state", str(tmp_path / "state"))
-    job = ("pipeline", "run", "profile", "--topic", "in", "--output", str(tmp_path / "p"), *common)
+    job = ("pipeline", "run", "profile", "--topic", "in", "--folder", str(tmp_path / "p"), *common)
     login = ("--user", "job", "--password-file", str(password_file))
     assert main([*job, *login, "--ca-file", broker.ca_file]) == 0, capsys.readouterr().err
     assert main([*job, "--user", "job", "--ca-file", broker.ca_file]) == 2

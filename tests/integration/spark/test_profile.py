@@ -26,7 +26,7 @@ def test_topic_is_counted(spark: SparkSession, node: EphemeralBroker, tmp_path: 
     options = Options(
         topic="orders",
         bootstrap=node.bootstrap_servers,
-        output=str(tmp_path / "profile"),
+        folder=str(tmp_path / "profile"),
         slices=2,
     )
     with pytest.raises(ConfigError, match="is empty"):

@@ -11,6 +11,7 @@ import pytest
 
 from dragoman import __version__
 from dragoman.cli.main import build, main
+from dragoman.cli.remote import Remote
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
@@ -227,6 +228,17 @@ def test_reader_that_stops_early_is_no_error() -> None:
         check=False,
     )
     assert (process.stdout, process.stderr) == ("{\n", "")
+
+
+def test_another_broken_pipe_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: Remote) -> list[object]:
+        raise BrokenPipeError("of a connection")
+
+    monkeypatch.setattr(Remote, "topics", broken)
+    assert main(["topic", "list"]) == 1
+    assert "BrokenPipeError: of a connection" in capsys.readouterr().err
 
 
 PRINTING = ("--version", "--help", "serve --help", "config schema", "config show --output csv")

@@ -77,8 +77,8 @@ def test_csv_has_a_header_quoted_cells_and_nested_values_as_json(
 ) -> None:
     show("csv", ITEMS, Item)
     text = capfdbinary.readouterr().out
-    assert text.startswith(b"name,count,replicas,is_internal\r\n")
-    assert text.endswith(b"\r\n")
+    assert text.startswith(b"name,count,replicas,is_internal\n")
+    assert text.endswith(b"\n")
     rows = list(csv.reader(io.StringIO(text.decode(), newline="")))
     assert rows[1:] == [
         ['a "quoted", name', "3", "[1,2]", "true"],
@@ -88,7 +88,7 @@ def test_csv_has_a_header_quoted_cells_and_nested_values_as_json(
 
 def test_csv_of_no_items_has_its_header(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     show("csv", [], Item)
-    assert capfdbinary.readouterr().out == b"name,count,replicas,is_internal\r\n"
+    assert capfdbinary.readouterr().out == b"name,count,replicas,is_internal\n"
 
 
 def test_csv_of_one_value_has_one_row(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

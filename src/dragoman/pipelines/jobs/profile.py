@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
     #: A folder for the report; `profile-TOPIC` when empty.
-    output: str = ""
+    folder: str = ""
     bootstrap: str = ""
     #: The data directory of a broker, instead of the broker or in addition to it.
     path: str = ""
@@ -43,8 +43,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("sample: expected a positive number")
 
     @property
-    def folder(self) -> Path:
-        return Path(self.output or f"profile-{self.topic}")
+    def place(self) -> Path:
+        return Path(self.folder or f"profile-{self.topic}")
 
 
 def run(spark: SparkSession, options: Options, report: Report) -> None:
@@ -62,12 +62,12 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
         if lease is not None:
             lease.release()
     found = profile_report.profile_of(options.topic, counted)
-    output = options.folder
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "profile.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
-    (output / "profile.html").write_text(profile_report.html(found))
-    (output / "profile.txt").write_text(profile_report.text(found))
-    note = f"{found.records} records; see {output / 'profile.html'}"
+    place = options.place
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "profile.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    (place / "profile.html").write_text(profile_report.html(found))
+    (place / "profile.txt").write_text(profile_report.text(found))
+    note = f"{found.records} records; see {place / 'profile.html'}"
     report(Progress(part="profile", rows=found.records, batches=1, lag_records=0, note=note))
 
 
