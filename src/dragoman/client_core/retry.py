@@ -68,14 +68,16 @@ class Retry:
         *,
         may_retry: Callable[[ClientError], bool] = is_retriable,
         timeout_s: Callable[[ClientError], float] | None = None,
+        since: float | None = None,
     ) -> Result:
         """The result of the first attempt that succeeds.
 
         Raises the first error that `may_retry` declines, or the error whose retry would begin after
-        the policy's time-out. `timeout_s` may give a time-out of its own for an error.
+        the policy's time-out. `timeout_s` may give a time-out of its own for an error. The time
+        counts from `since`, by the loop's clock, or from now.
         """
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = loop.time() if since is None else since
         failures = 0
         while True:
             try:

@@ -10,8 +10,8 @@ own, behind all earlier appends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeAlias
 
 from dragoman.errors import DiskFullError, LogStoppedError
@@ -97,6 +97,8 @@ class GroupCommit:
         #: The ballot of the group that is being written.
         self._flying_ballot: Ballot | None = None
         self._is_spare_coming = False
+        #: Whether an append that a full disk would refuse is admitted.
+        self._may_use_journal = False
         self.slow_syncs = SlowSyncs(directory.clock, directory.scheduler)
 
     # ---- step 1: staging
@@ -120,7 +122,7 @@ class GroupCommit:
         A group that has become large is committed here, before the append changes anything.
         """
         self._refuse_after_failure()
-        if self._directory.is_full:
+        if self._directory.is_full and not self._may_use_journal:
             raise DiskFullError("the disk is full")
         if self._durability is Durability.OS:
             self._admit_limit = _NO_LIMIT
@@ -130,7 +132,19 @@ class GroupCommit:
             self._refuse_after_failure()
         if self._staged_bytes + size + _GROUP_SLACK_BYTES > self._journal.room:
             self._make_room(size + _GROUP_SLACK_BYTES)
-        self._admit_limit = min(GROUP_BYTES_MAX, self._journal.room - _GROUP_SLACK_BYTES)
+        if not self._directory.is_full:
+            self._admit_limit = min(GROUP_BYTES_MAX, self._journal.room - _GROUP_SLACK_BYTES)
+
+    @contextmanager
+    def using_the_journal(self) -> Iterator[None]:
+        """Admit appends to a full disk as far as the journal has room, which was reserved: they
+        wait there, acknowledged, for room in their segments. Not if the journal is not used.
+        """
+        self._may_use_journal = self._durability is Durability.FSYNC
+        try:
+            yield
+        finally:
+            self._may_use_journal = False
 
     def _refuse_after_failure(self) -> None:
         if self._directory.has_failed():

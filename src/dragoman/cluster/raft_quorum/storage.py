@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from dragoman.cluster.codec import MetadataEntries
 from dragoman.errors import CorruptionError, DecodeError, DiskFullError, LogStoppedError
@@ -24,6 +26,8 @@ from dragoman.raft.ports import NO_NODE
 from dragoman.raft.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from dragoman.types import Buffer
 from dragoman.world import OUT_OF_FILES, Scheduler, read_whole, replace_file
+
+Result = TypeVar("Result")
 
 SNAPSHOT_FILE = "metadata.snapshot"
 #: Delay before a vote that found the disk full is staged again; nothing is sent meanwhile.
@@ -124,14 +128,25 @@ class PartitionStorage:
 
     def append(self, term: int, batch: bytearray) -> None:
         self._forget_stable()
-        appended = self._log.append(batch, read_header(batch), term)
+        header = read_header(batch)
+        appended = self._even_on_a_full_disk(lambda: self._log.append(batch, header, term))
         self._unstable.append((appended.base_offset, appended.next_offset, batch))
 
     def append_as_is(self, data: Buffer) -> None:
         self._forget_stable()
         base = self.end
-        end = self._log.append_as_is(data)
+        end = self._even_on_a_full_disk(lambda: self._log.append_as_is(data))
         self._unstable.append((base, end, data))
+
+    def _even_on_a_full_disk(self, append: Callable[[], Result]) -> Result:
+        """Changes of the metadata free the disk: the deletion of a topic is one. Raises what
+        appends raise.
+        """
+        try:
+            return append()
+        except DiskFullError:
+            with self._store.commits.using_the_journal():
+                return append()
 
     def truncate(self, offset: int) -> None:
         # Everything else is stable before the log is truncated.

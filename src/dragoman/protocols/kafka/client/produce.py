@@ -44,7 +44,9 @@ async def produce(
     where: TopicPartition,
     batch: Buffer,
     options: ProduceOptions,
+    since: float | None = None,
 ) -> Produced:
+    """`since` is when the time for it began to count, by the loop's clock."""
     is_repeatable = read_header(batch).producer_id != NO_PRODUCER
 
     def may_retry(error: ClientError) -> bool:
@@ -64,7 +66,7 @@ async def produce(
         )
         return _NOTHING_KNOWN if reply is None else _read(where, reply)
 
-    return await cluster.retry.call(attempt, may_retry=may_retry)
+    return await cluster.retry.call(attempt, may_retry=may_retry, since=since)
 
 
 def produce_request(

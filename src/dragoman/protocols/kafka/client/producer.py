@@ -82,9 +82,12 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
 class _Batch:
     """Records of one batch, and their outcome."""
 
-    __slots__ = ("done", "outcomes", "records", "size")
+    __slots__ = ("begun_at", "done", "outcomes", "records", "size")
 
-    def __init__(self, done: asyncio.Future[None]) -> None:
+    def __init__(self, done: asyncio.Future[None], begun_at: float) -> None:
+        #: From then on, its time counts: batches behind one that the broker refuses until its time
+        #: is over fail with it, and not each after a time of its own.
+        self.begun_at = begun_at
         self.records: list[Record] = []
         self.size = 0
         #: First index of a run of records, with its base offset or its error. There are several
@@ -252,7 +255,8 @@ class Producer:
             self._sticky.pop(where.topic, None)
             batch = None
         if batch is None:
-            batch = queue.open = _Batch(asyncio.get_running_loop().create_future())
+            loop = asyncio.get_running_loop()
+            batch = queue.open = _Batch(loop.create_future(), loop.time())
         batch.records.append(self._record(record))
         batch.size += size
         self._held_bytes += size
@@ -304,7 +308,7 @@ class Producer:
     async def _deliver(self, queue: _Queue, batch: _Batch, start: int, end: int) -> None:
         """Send a run of the batch's records and record its outcome."""
         try:
-            offset = await self._produce(queue, batch.records[start:end])
+            offset = await self._produce(queue, batch.records[start:end], batch.begun_at)
         except BatchTooLargeError as error:
             if end - start == 1:
                 self._note_failure(batch, start, error)
@@ -322,7 +326,7 @@ class Producer:
         self._first_error = self._first_error or error
         self._identity = None
 
-    async def _produce(self, queue: _Queue, records: list[Record]) -> int:
+    async def _produce(self, queue: _Queue, records: list[Record], since: float) -> int:
         identity = await self._current_identity()
         if identity != queue.identity:
             queue.identity = identity
@@ -334,7 +338,7 @@ class Producer:
             producer_epoch=identity.producer_epoch,
             base_sequence=queue.sequence if self._options.idempotent else NO_SEQUENCE,
         )
-        produced = await produce(self._cluster, queue.where, data, self._produce_options)
+        produced = await produce(self._cluster, queue.where, data, self._produce_options, since)
         queue.sequence = (queue.sequence + len(records)) & _SEQUENCE_MASK
         self.written_records += len(records)
         return produced.base_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from dragoman.client.kafka import (
     BatchTooLargeError,
     ClientClosedError,
+    ClientSettings,
     Codec,
     KafkaClient,
     KafkaError,
@@ -212,6 +214,26 @@ async def test_failed_batch_ends_the_identity(client: KafkaClient, log: Log, cod
         assert (await kept).offset == 0
     ((_, header, _),) = log.batches
     assert (header.producer_id, header.base_sequence) == (101, 0)
+
+
+async def test_batches_behind_one_whose_time_is_over_are_tried_once(
+    cluster: ScriptedCluster, log: Log
+) -> None:
+    """A full disk refuses for as long as it is full: ten batches must not take ten time-outs."""
+    log.faults = [56] * 100_000
+    settings = ClientSettings(operation_timeout_s=0.3, backoff_first_s=0.001, backoff_max_s=0.01)
+    async with KafkaClient(cluster.bootstrap, settings) as client:
+        producer = client.producer(ProducerOptions(batch_bytes=1))
+        await producer.send_many("t", numbered(10))
+        with pytest.raises(KafkaError, match="disk"):
+            await producer.flush()
+    tries = Counter(
+        next(iter(records(view, check_batch(view)))).value
+        for request in cluster.brokers[0].asked(ProduceRequest)
+        for view in [memoryview(request.topic_data[0].partition_data[0].records)]
+    )
+    assert tries[b"0"] > 1
+    assert [tries[b"%d" % each] for each in range(1, 10)] == [1] * 9
 
 
 async def test_without_idempotence_an_unclear_failure_is_the_callers(
