@@ -174,8 +174,8 @@ class _Faults:
             yield self._of_group("fruit")
             stop()
             yield self._of_group("fruit")
-        skip = ("group", "reset", _GROUP, "--topic", "fruit", "--to", "end")
-        dragoman(*skip, "--bootstrap", self._served.kafka)
+        skip = ("group", "reset", _GROUP, "--topic", "fruit", "--to", "end", "--yes")
+        dragoman(*skip, "--server", self._served.url)
 
     def descriptors(self) -> Iterator[Raised]:
         # A limit that the system's own allows to raise again.
