@@ -34,6 +34,7 @@ _NOUNS = {
     "security": "Protect the cluster: whether rules are enforced, and the key of its secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "tls": "Make certificates for tests.",
+    "console": "See and steer a node and its cluster in the browser.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
