@@ -125,7 +125,9 @@ class Upstream:
                 reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer"
-            raise NodeUnreachableError(f"the node at {self.url} cannot be reached: {reason}") from None
+            raise NodeUnreachableError(
+                f"the node at {self.url} cannot be reached: {reason}"
+            ) from None
         return _Connection(reader, writer, h11.Connection(h11.CLIENT))
 
     async def _send(
