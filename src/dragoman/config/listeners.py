@@ -61,7 +61,7 @@ LISTENER_NAMES = (
     ListenerName("mlog", 9094, "mlog clients", available=True),
     ListenerName("any", 7070, "every protocol, detected from its first bytes", available=True),
     ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
-    ListenerName("console", 8081, "console"),
+    ListenerName("console", 8081, "browsers: console", available=True, may_have_label=False),
     ListenerName(
         "peer",
         9190,
