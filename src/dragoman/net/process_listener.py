@@ -137,6 +137,8 @@ class ProcessListener(OpenListener):
 
     def _refuse(self) -> None:
         with suppress(OSError):
+            # The process shares this flag with the node, and may have changed it.
+            self._socket.setblocking(False)
             for _ in range(_REFUSED_PER_TURN):
                 self._socket.accept()[0].close()
 
