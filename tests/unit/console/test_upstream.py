@@ -97,7 +97,7 @@ async def test_change_is_never_sent_on_a_kept_connection() -> None:
 @pytest.mark.parametrize(
     ("sent", "text"),
     [
-        (b"", "closed the connection"),
+        (b"", "the connection to the node was lost"),
         (b"nonsense\r\n\r\n", "the connection to the node was lost"),
         (OK + b"X: " + b"a" * 100_000, "the connection to the node was lost"),
         (OK + b"Content-Length: 10\r\n\r\nabc", "the connection to the node was lost"),

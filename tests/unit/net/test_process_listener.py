@@ -1,5 +1,5 @@
-"""Goal: the process of a listener is started by a connection, ended with the node, and replaced when
-it fails; no connection hangs, and no descriptor or process is left.
+"""Goal: the process of a listener is started by a connection, ended with the node, and replaced
+when it fails; no connection hangs, and no descriptor or process is left.
 
 Method: real processes, small Python programs that accept on the socket they inherit.
 """
