@@ -43,8 +43,8 @@ Variables that Kubernetes sets for a service named `dragoman` are ignored.
 
 ## Listeners
 
-| name | default address | serves | in this release |
-|---|---|---|---|
+| name | default address | serves |
+|---|---|---|
 """
 
 _LISTENER_RULES = """
