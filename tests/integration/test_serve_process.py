@@ -266,7 +266,6 @@ def test_bad_configuration(tmp_path: Path) -> None:
     assert "DRAGOMAN_NUM_PARTITIONS" in refused(
         *data, environment={"DRAGOMAN_NUM_PARTITIONS": "many"}
     )
-    assert "has no server in this release" in refused(*data, "--listen", "console=127.0.0.1:0")
     file = tmp_path / "node.toml"
     file.write_text("num.partitions = ")
     assert "is not TOML" in refused("--config", str(file))
