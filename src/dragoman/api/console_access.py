@@ -24,7 +24,7 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _IDLE_S: Final = 300.0
 NO_USERS: Final = (
     "no user can log in yet, and others on the network reach this console: create a user with"
-    " `dragoman user create NAME` on the node's machine"
+    " `dragoman user create NAME` on the node's machine, or in its container"
 )
 
 
