@@ -60,6 +60,7 @@ COMMANDS = {
         "doctor",
     ),
     "bench": ("produce", "consume", "latency"),
+    "console": (),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
@@ -183,7 +184,7 @@ def _camel(verb: str) -> str:
         (["serve", "--set", "num.partition=3"], "did you mean 'num.partitions'?"),
         (["serve", "--set", "num.partitions"], "--set: expected NAME=VALUE"),
         (["serve", "--durability", "none"], "durability: expected one of fsync, os, got 'none'"),
-        (["serve", "--listen", "console=127.0.0.1:1"], "has no server in this release"),
+        (["serve", "--listen", "console-b=127.0.0.1:1"], "unknown listener 'console-b'"),
         (["serve", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
         (["config", "show", "--output", "xml"], "xml"),
         (["config", "show", "--node-id", "x"], "node.id: expected"),

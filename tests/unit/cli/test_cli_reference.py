@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
 def test_commands_are_all_listed() -> None:
     app = build()
     nouns = [name for name in app if not name.startswith("-")]
-    commands = {"--version", "serve", "produce", "consume", "sql", "doctor"} | {
+    commands = {"--version", "serve", "produce", "consume", "sql", "console", "doctor"} | {
         # Names in camel case are `mqadmin`'s for commands that are listed.
         f"{noun} {verb}"
         for noun in nouns
