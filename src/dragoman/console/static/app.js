@@ -13,7 +13,7 @@ const PAGES = {
 };
 const REFRESH_MS = 5000;
 
-const state = { user: null, isReadOnly: true, server: "", bootstrap: "", version: "" };
+const state = { user: null, isReadOnly: true, needsLogin: false, server: "", bootstrap: "", version: "" };
 let shown = null;
 
 const main = h("main", { id: "main", tabindex: "-1" });
@@ -94,9 +94,9 @@ function drawNavigation(name) {
 function drawAccount() {
   const theme = h("button", { class: "quiet", title: "Light or dark", "aria-label": "Light or dark", onclick: turnTheme }, "◐");
   const who = state.user === null
-    ? h("button", { class: "quiet", onclick: askLogin }, "Log in")
+    ? state.needsLogin ? null : h("button", { class: "quiet", onclick: askLogin }, "Log in")
     : h("button", { class: "quiet", onclick: logOut, title: "Log out" }, `${state.user || "token"} · Log out`);
-  fill(account, state.isReadOnly ? h("span", { class: "badge plain" }, "read-only") : null, who, theme);
+  fill(account, state.isReadOnly && !state.needsLogin ? h("span", { class: "badge plain" }, "read-only") : null, who, theme);
 }
 
 function turnTheme() {
@@ -117,18 +117,22 @@ async function begin() {
     bootstrap: found.bootstrap,
     version: found.version,
   });
+  state.needsLogin = found.needs_login;
   drawAccount();
   if (found.obstacle) sayObstacle(found.obstacle);
   else if (found.needs_login) askLogin();
   else await show();
 }
 
+// What is between backticks is to be typed.
+const commands = (text) => text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
+
 function sayObstacle(text) {
   shown?.controller.abort();
   document.title = "No login · Dragoman";
   fill(main, h("section", { class: "card login" },
     h("h1", {}, "Nobody can log in"),
-    h("p", {}, text),
+    h("p", {}, commands(text[0].toUpperCase() + text.slice(1)), "."),
     h("button", { onclick: () => begin() }, "Try again")));
 }
 
@@ -171,6 +175,7 @@ async function logOut() {
 
 session.onEnded = () => {
   state.user = null;
+  state.needsLogin = true;
   drawAccount();
   askLogin();
 };
