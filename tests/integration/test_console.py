@@ -112,6 +112,24 @@ def test_node_without_users_is_read_only() -> None:
         assert log_in(client).status_code == 401
 
 
+def test_first_user_makes_the_console_ask_for_a_login(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with (
+        EphemeralBroker(storage="directory", directory=str(data), listeners=LISTENERS) as broker,
+        browser(broker) as client,
+    ):
+        assert not client.get("/session").json()["needs_login"]
+        user = {"name": "alice", "password": USERS["alice"]}
+        created = httpx.post(f"{broker.http_url}/api/v1/security/users", json=user)
+        assert created.status_code == 201
+        assert client.get("/session").json()["needs_login"]
+        assert client.get("/lists/topics").status_code == 401
+        assert log_in(client).status_code == 204
+        assert client.get("/lists/topics").status_code == 200
+    # No other listener takes logins, and the audit log is written all the same.
+    assert '"User:alice"' in (data / "audit.log").read_text()
+
+
 def test_console_needs_no_other_listener() -> None:
     with (
         EphemeralBroker(storage="directory", listeners=("console",)) as broker,
