@@ -89,6 +89,21 @@ class Access:
             raise ReadOnlyError("without a login the console only reads; log in as a user")
         return session
 
+    async def check_reader(self, request: Request) -> None:
+        """Have the node say whether the caller may see its topics. Records come from Kafka's
+        listener, which may demand nothing of anyone. Raises `LoginNeededError`.
+        """
+        session = self.session_of(request)
+        if session is None:
+            needs_login, _ = await self.anonymous()
+        else:
+            status, _ = await self._ask((("authorization", session.authorization),))
+            needs_login = status == HTTPStatus.UNAUTHORIZED
+            if needs_login:
+                self._sessions.close_session(session)
+        if needs_login:
+            raise LoginNeededError("log in first: the node shows its topics to users only")
+
     # ---- without a login
 
     async def anonymous(self) -> tuple[bool, str]:

@@ -26,7 +26,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman import __version__
 from dragoman.api.hosts import OwnHosts
@@ -277,7 +277,28 @@ def create_app(console: Console) -> ASGIApp:
         exception_handlers={ConsoleError: _on_error, NodeRefusedError: _on_refusal},
     )
     app.router.redirect_slashes = False
-    return Guard(OwnHosts(app, lambda: settings.hosts, settings.allowed_hosts, frozenset()))
+    checked = _Readers(app, console)
+    return Guard(OwnHosts(checked, lambda: settings.hosts, settings.allowed_hosts, frozenset()))
+
+
+class _Readers:
+    """Lets those through to records whom the node shows its topics."""
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
+        self._app = app
+        self._access = console.access
+        self._prefix = f"{console.settings.base_path}/records/"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
+            request = Request(scope)
+            try:
+                await self._access.check_reader(request)
+            except ConsoleError as error:
+                refusal = await _on_error(request, error)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def _to(path: str) -> Callable[[Request], Awaitable[Response]]:

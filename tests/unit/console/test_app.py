@@ -192,6 +192,19 @@ async def test_listener_that_takes_no_logins_accepts_none_here(
     assert (await browser.log_in()).status_code == 204
 
 
+async def test_records_are_for_those_who_see_topics(browser: Any, node: Any) -> None:
+    # There is no such route: what is refused does not get so far.
+    assert (await browser.client.get("/records/none")).status_code == 404
+    node.refusal = (401, {"code": "unauthenticated"})
+    answer = await browser.client.get("/records/none")
+    assert (answer.status_code, answer.json()["code"]) == (401, "login_needed")
+    await browser.log_in()
+    assert (await browser.client.get("/records/none")).status_code == 404
+    node.users.clear()
+    assert (await browser.client.get("/records/none")).status_code == 401
+    assert len(browser.console.sessions) == 0
+
+
 # ---- pages of other sites
 
 
