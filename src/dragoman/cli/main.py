@@ -35,6 +35,7 @@ _NOUNS = {
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
+    "console": "See and steer a node and its cluster in the browser.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "config": "Show the settings of a node, and change those of running nodes.",
     "log": "Inspect and repair data directories without a node.",
