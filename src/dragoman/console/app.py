@@ -6,6 +6,7 @@ GET  /session           who is logged in, and what they may try
 POST /session           log in
 DELETE /session         log out
 GET  /lists/…           whole lists of the API
+*    /records/…         records, over Kafka's protocol
 *    /api/v1/…          the node's API, with the credentials of the session
 """
 
@@ -33,6 +34,7 @@ from dragoman.api.values import Problem
 from dragoman.console.errors import ConsoleError, LoginNeededError, ReadOnlyError
 from dragoman.console.guard import SafeResponses
 from dragoman.console.lists import NodeRefusedError, whole_list
+from dragoman.console.records.routes import Records
 from dragoman.console.sessions import LIFE_S, Session, Sessions
 from dragoman.console.settings import ConsoleSettings
 from dragoman.console.upstream import Answer, Headers, Upstream
@@ -94,6 +96,12 @@ class Console:
         self.settings = settings
         self.upstream = upstream
         self.sessions = Sessions(monotonic)
+        self.records = Records(
+            settings.kafka,
+            lambda request: self._allowed(request, is_change=False),
+            self.sessions.is_open,
+            monotonic,
+        )
 
     # ---- sessions
 
@@ -280,6 +288,7 @@ def create_app(console: Console) -> ASGIApp:
         Route("/session", console.log_out, methods=["DELETE"]),
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
+        *console.records.routes(),
         Route("/api/v1/{path:path}", console.api, methods=["GET", "POST", "PATCH", "DELETE"]),
     ]
     base = settings.base_path

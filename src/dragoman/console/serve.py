@@ -31,8 +31,9 @@ async def serve(
     if settings.server.startswith("https:"):
         trusted = ssl.create_default_context(cafile=settings.ca_file or None)
     upstream = Upstream(settings.server, trusted)
+    console = Console(settings, upstream)
     config = uvicorn.Config(
-        create_app(Console(settings, upstream)),
+        create_app(console),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -54,6 +55,7 @@ async def serve(
         for task in (waiting, idle):
             task.cancel()
         await serving
+        await console.records.close()
         upstream.close()
 
 

@@ -82,6 +82,14 @@ class Sessions:
         session.last_used = now
         return session
 
+    def is_open(self, session: Session) -> bool:
+        """Whether a session still is, which is a use of it: what asks is shown to its user."""
+        now = self._monotonic()
+        if session not in self._sessions.values() or _is_over(session, now):
+            return False
+        session.last_used = now
+        return True
+
     def close(self, name: str) -> None:
         self._sessions.pop(_hashed(name), None)
 
