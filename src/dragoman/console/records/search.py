@@ -181,6 +181,7 @@ class Running:
                 min(positions[each], end) - min(starts[each], end) for each, end in ends.items()
             ),
             total=self._total,
+            at=dict(positions),
             elapsed_s=round(self._monotonic() - self._began, 3),
         )
 

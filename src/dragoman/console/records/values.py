@@ -127,6 +127,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     #: Offsets that are done, of those between start and end.
     done: int
     total: int
+    #: The next offset of each partition.
+    at: dict[int, int]
     elapsed_s: float
 
 
