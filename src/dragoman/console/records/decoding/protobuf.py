@@ -5,6 +5,7 @@ The library comes with the extra `spark`, and is loaded when a topic's schema ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from dragoman.console.records.decoding.decoders import REGISTRY_BYTES, schema_id_of
@@ -19,6 +20,7 @@ MISSING: Final = (
     "the library `protobuf` is not installed where the console runs: pip install 'dragoman[spark]'"
 )
 _INDEXES_MAX: Final = 32
+_KNOWN: Final = "google.protobuf."
 
 
 def protobuf_decoder(descriptors: bytes, message: str) -> Decoder:
@@ -44,8 +46,7 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Decoder:
 
     def parsed(raw: bytes) -> Any:
         try:
-            found = kind.FromString(raw)
-            return json_format.MessageToDict(found, preserving_proto_field_name=True)
+            return _fields(kind.FromString(raw), json_format.MessageToDict)
         except (DecodeError, json_format.Error, ValueError, RecursionError) as error:
             raise UndecodableError(f"not a message {message}: {error}") from None
 
@@ -57,6 +58,38 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Decoder:
         return Decoded("protobuf", parsed(raw[_after_indexes(raw) :]), found)
 
     return decode
+
+
+def _fields(message: Any, known: Callable[[Any], Any]) -> Any:
+    """The fields of a message by name; those without presence also at their default. `known` is for
+    Google's own types, such as times. Numbers stay numbers, which JSON's mapping of Protobuf
+    makes texts if they have 64 bits.
+    """
+    descriptor = message.DESCRIPTOR
+    if descriptor.full_name.startswith(_KNOWN):
+        return known(message)
+    found = {}
+    for field in descriptor.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value = getattr(message, field.name)
+        if not field.is_repeated:
+            found[field.name] = _single(field, value, known)
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of_value = field.message_type.fields_by_name["value"]
+            found[field.name] = {str(k): _single(of_value, value[k], known) for k in value}
+        else:
+            found[field.name] = [_single(field, each, known) for each in value]
+    return found
+
+
+def _single(field: Any, value: Any, known: Callable[[Any], Any]) -> Any:
+    if field.message_type is not None:
+        return _fields(value, known)
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return value if named is None else named.name
+    return value
 
 
 def _after_indexes(raw: bytes) -> int:
