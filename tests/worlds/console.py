@@ -60,7 +60,7 @@ class Browser:
         async with self.ask("POST", "/records/search", {"topic": topic, **request}) as answer:
             body = await answer.body(_BODY_BYTES_MAX)
         if answer.status != 200:
-            return [{"type": "refusal", "status": answer.status, **msgspec.json.decode(body)}]
+            return [{**msgspec.json.decode(body), "type": "refusal"}]
         return [msgspec.json.decode(each) for each in body.splitlines()]
 
     @asynccontextmanager

@@ -30,6 +30,7 @@ from dragoman.console.records.decoding.forms import SchemaError, UndecodableErro
 from dragoman.console.records.decoding.topic_schema import schemas_in
 from dragoman.console.records.shown import show
 
+_PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 _AVRO: dict[str, Any] = {
     "type": "record",
     "name": "Order",
@@ -37,7 +38,7 @@ _AVRO: dict[str, Any] = {
     "fields": [
         {"name": "id", "type": "long"},
         {"name": "name", "type": ["null", "string"]},
-        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "price", "type": _PRICE},
         {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
         {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 4}},
         {"name": "tags", "type": {"type": "array", "items": "string"}},

@@ -63,11 +63,8 @@ async def test_log_out_ends_a_tail(broker: EphemeralBroker) -> None:
         async with ann.tail("tailed") as events:
             await anext(events)
             await ann.log_out()
-            last: Any = None
-            async for last in events:
-                pass
-        assert last[0] == "problem"
-        assert last[1]["code"] == "login_needed"
+            *_, (name, problem) = [each async for each in events]
+        assert (name, problem["code"]) == ("problem", "login_needed")
 
 
 async def _use(clients: Clients, session: Any) -> None:
@@ -83,7 +80,7 @@ class _Clock:
 
 
 async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
-    with EphemeralBroker() as broker:
+    async with EphemeralBroker() as broker:
         clock = _Clock()
         sessions = Sessions(clock)
         target = KafkaTarget(bootstrap=broker.bootstrap_servers)

@@ -87,7 +87,7 @@ async def test_search_finds_what_the_filter_says_in_all_partitions(
 async def test_places(
     client: KafkaClient, browser: Browser, request_: dict[str, str], offsets: list[int]
 ) -> None:
-    name = "places" + "".join(each for each in str(request_) if each.isalnum())
+    name = f"places-{len(offsets)}-{'-'.join(map(str, request_))}-{sum(str(request_).encode())}"
     await client.create_topic(NewTopic(name=name, partitions=1))
     await write(client, name, _numbered(10))
     lines = await browser.search(name, **request_)
@@ -146,13 +146,11 @@ async def test_aborted_and_control_records_are_not_seen(
     await write(client, "transactions", [NewRecord(value=b"before")])
     producer = client.transactional_producer(TransactionOptions(transactional_id="t"))
     await producer.initialise()
+    where = TopicPartition("transactions", 0)
     for value, is_kept in ((b"aborted", False), (b"committed", True)):
-        producer.begin()
-        await producer.send("transactions", NewRecord(value=value, partition=0))
+        await producer.write_records({where: [Record(value=value)]})
         await (producer.commit() if is_kept else producer.abort())
-    producer.begin()
-    await producer.send("transactions", NewRecord(value=b"open", partition=0))
-    await producer.flush()
+    await producer.write_records({where: [Record(value=b"open")]})
     lines = await browser.search("transactions")
     texts = [each["value"]["text"] for each in lines if each["type"] == "record"]
     assert texts == ["before", "committed"]
@@ -160,7 +158,6 @@ async def test_aborted_and_control_records_are_not_seen(
     status, body = await browser.json("GET", "/records/one?topic=transactions&partition=0&offset=1")
     assert (status, body["code"]) == (404, "record_not_found")
     await producer.abort()
-    await producer.close()
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -244,7 +241,7 @@ async def test_script_in_records_and_names_is_text(client: KafkaClient, browser:
         assert answer.header("content-type") == "application/octet-stream"
         assert answer.header("content-disposition").startswith("attachment;")
     refusal = (await browser.search(f"{script}\r\nset-cookie: a=b"))[0]
-    assert refusal["type"] == "refusal"
+    assert refusal["status"] >= 400
 
 
 async def test_lines_of_files(client: KafkaClient, browser: Browser) -> None:

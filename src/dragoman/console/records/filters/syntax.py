@@ -232,9 +232,8 @@ class _Parser:
                     raise FilterError(str(error), token.position) from None
             case "name" if token.text in _CONSTANTS:
                 return _CONSTANTS[token.text]
-            case _:
-                self._at -= 1
-                self._fail(_EXPECTED)
+        self._at -= 1
+        raise self._error(_EXPECTED)
 
     def _list(self) -> tuple[Scalar, ...]:
         self._expect("(")
@@ -294,12 +293,15 @@ class _Parser:
             self._fail(f"expected {text!r}")
 
     def _fail(self, text: str) -> NoReturn:
+        raise self._error(text)
+
+    def _error(self, text: str) -> FilterError:
         token = self._next
         if token.kind == "sign" and token.text in _MISTAKEN:
             text = f"write `{_MISTAKEN[token.text]}` instead of `{token.text}`"
         elif token.kind == "end":
             text = f"{text}, but the filter ends"
-        raise FilterError(text, token.position)
+        return FilterError(text, token.position)
 
 
 def _unquoted(token: _Token) -> str:
