@@ -192,6 +192,7 @@ deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what dep
 .PHONY: browser
 browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium
 	PYTHONPATH=tests $(BIN)/python -m browser.run
+	PYTHONPATH=tests $(BIN)/python -m browser.records
 
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"

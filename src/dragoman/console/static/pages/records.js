@@ -170,7 +170,9 @@ class RecordsPage {
       budget: { records: "; the limit of records scanned is reached", bytes: "; the limit of bytes is reached", seconds: "; the time is over" }[end?.budget],
     };
     if (this.progress) this.count(end ? (reasons[end.reason] ?? "") : "; stopped");
-    if (!this.list.records.length) this.list.say(end?.reason === "end" ? "No record fits." : "No record was found so far.");
+    if (!this.list.records.length) {
+      this.list.say(end?.reason === "end" ? "No record fits." : this.progress ? "No record was found so far." : "Nothing was searched.");
+    }
     this.allow("idle");
   }
 

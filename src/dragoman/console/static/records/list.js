@@ -59,8 +59,8 @@ export class RecordList {
     const name = nameOf(record);
     record.element ??= h("tr", { "data-record": name, onclick: (event) => this.opened(event, record) },
       h("td", { class: "nowrap" }, record.timestamp < 0 ? "–" : time(record.timestamp, true)),
-      h("td", { class: "number" }, record.partition),
-      h("td", { class: "number" }, h("button", { class: "row", type: "button", "aria-label": `Open partition ${record.partition}, offset ${record.offset}` }, record.offset)),
+      h("td", { class: "number", "data-title": "partition" }, record.partition),
+      h("td", { class: "number", "data-title": "offset" }, h("button", { class: "row", type: "button", "aria-label": `Open partition ${record.partition}, offset ${record.offset}` }, record.offset)),
       h("td", { class: "content key" }, preview(record.key)),
       h("td", { class: "content" }, preview(record.value)));
     return record.element;
