@@ -1417,8 +1417,6 @@ CONSOLE_FETCH_PARTITION_BYTES = 256 << 10
 CONSOLE_SLICE_RECORDS = 256
 #: Bytes of records that a search looks at in one turn of the loop. More: in the next turns.
 CONSOLE_SLICE_BYTES = 128 << 10
-#: Bytes of a request body about records. A larger one is refused.
-CONSOLE_REQUEST_BYTES_MAX = 256 << 10
 #: Characters of a key, value or header in a list of records. Longer ones are cut; the record alone
 #: has more of them.
 CONSOLE_LISTED_CHARACTERS_MAX = 2048

@@ -24,8 +24,8 @@ from dragoman.client.kafka import (
     NewTopic,
     SaslLogin,
 )
+from dragoman.config.console import ConsoleSettings, KafkaTarget
 from dragoman.console.serve import serve
-from dragoman.console.settings import ConsoleSettings, KafkaTarget
 from dragoman.testing import EphemeralBroker
 
 _USER, _PASSWORD = "alice", "correct horse"
@@ -45,7 +45,7 @@ def _console(broker: EphemeralBroker) -> Iterator[str]:
     stop = asyncio.Event()
 
     def run() -> None:
-        loop.run_until_complete(serve(settings, listener, None, stop))
+        loop.run_until_complete(serve(settings, listener, stop))
         loop.close()
 
     thread = threading.Thread(target=run)

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from dragoman.client.kafka import KafkaClient, NewRecord, TopicPartition
-from dragoman.console.app import COOKIE
+from dragoman.config.console import ConsoleSettings, KafkaTarget
 from dragoman.console.serve import serve
-from dragoman.console.settings import ConsoleSettings, KafkaTarget
 from dragoman.console.upstream import Answer, Headers, Upstream
 from dragoman.log.batch import Record, build_batch
 from dragoman.log.compression import Codec
@@ -49,7 +48,6 @@ class Browser:
         async with self.ask("POST", "/session", login) as answer:
             assert answer.status == 204, await answer.body(_BODY_BYTES_MAX)
             cookie = answer.header("set-cookie").partition(";")[0]
-        assert cookie.startswith(COOKIE)
         self._cookies = (("cookie", cookie),)
 
     async def log_out(self) -> None:
@@ -108,7 +106,7 @@ async def console(broker: EphemeralBroker, **kafka: Any) -> AsyncIterator[Runnin
     listener = socket.create_server(("127.0.0.1", 0))
     running = RunningConsole(f"http://127.0.0.1:{listener.getsockname()[1]}")
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve(settings, listener, None, stop))
+    serving = asyncio.create_task(serve(settings, listener, stop))
     try:
         yield running
     finally:

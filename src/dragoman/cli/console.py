@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from typing import Annotated
@@ -28,7 +29,10 @@ def console(
     ] = "",
     host: Annotated[
         tuple[str, ...],
-        Parameter(help="Another name by which browsers reach the console; may be repeated."),
+        Parameter(
+            help="Another name by which browsers reach the console, whose pages may use it; may"
+            " be repeated."
+        ),
     ] = (),
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     server: Server = DEFAULT_SERVER,
@@ -38,22 +42,24 @@ def console(
     It has no rights of its own: users log in with what they log in to the node with. Without a
     login it only reads, and only browsers of this machine are served.
     """
+    from dragoman.config.consistency import problem_of_base_path
+    from dragoman.config.console import ConsoleSettings, KafkaTarget
     from dragoman.console.serve import serve
-    from dragoman.console.settings import ConsoleSettings, KafkaTarget
 
     address = parse_address("--listen", listen, port_min=0)
     target = server.resolved()
     if target.server.startswith("unix:"):
         raise CommandError("--server: the console needs a URL; it has no administrator", USAGE)
-    if base_path and (not base_path.startswith("/") or base_path.endswith("/")):
-        raise CommandError("--base-path: expected a path like /dragoman", USAGE)
+    if problem := problem_of_base_path(base_path):
+        raise CommandError(f"--base-path: {problem}", USAGE)
     listener = _bound(address)
     settings = ConsoleSettings(
         server=target.server,
         ca_file=target.ca_file,
         kafka=KafkaTarget(bootstrap=bootstrap),
         base_path=base_path,
-        hosts=host,
+        hosts=(os.uname().nodename,),
+        allowed_hosts=host,
         is_local=address.is_loopback,
     )
     bound = listener.getsockname()
@@ -64,7 +70,7 @@ def console(
         loop = asyncio.get_running_loop()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(each, stop.set)
-        await serve(settings, listener, None, stop)
+        await serve(settings, listener, stop)
 
     asyncio.run(run())
 

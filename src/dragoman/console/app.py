@@ -12,6 +12,7 @@ GET  /lists/…           whole lists of the API
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +24,7 @@ from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
@@ -31,18 +32,23 @@ from starlette.types import ASGIApp
 from dragoman import __version__
 from dragoman.api.hosts import OwnHosts
 from dragoman.api.values import Problem
-from dragoman.console.errors import ConsoleError, LoginNeededError, ReadOnlyError
-from dragoman.console.guard import SafeResponses
+from dragoman.config.console import ConsoleSettings
+from dragoman.console.access import Access, Login
+from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
+from dragoman.console.guard import Guard
 from dragoman.console.lists import NodeRefusedError, whole_list
 from dragoman.console.records.routes import Records
-from dragoman.console.sessions import LIFE_S, Session, Sessions
-from dragoman.console.settings import ConsoleSettings
+from dragoman.console.sessions import Session, Sessions
 from dragoman.console.upstream import Answer, Headers, Upstream
+from dragoman.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS
 
-COOKIE: Final = "dragoman_console"
 _STATIC: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_BODY_BYTES_MAX: Final = 4 << 20
+_ANSWER_BYTES_MAX: Final = 4 << 20
+#: Of a request without a session.
+_SMALL_BODY_BYTES_MAX: Final = 16 << 10
+#: Of the bodies of all requests that are being read.
+_BODIES_BYTES_MAX: Final = 64 << 20
 _PROBLEM: Final = "application/problem+json"
 #: Requests that change nothing although their method says otherwise: what they ask for is too long
 #: for a URL.
@@ -65,10 +71,12 @@ _LISTS: Final = {
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """What the pages know about their user."""
 
-    #: Null without a login.
+    #: Null without a login; empty for the bearer of a token.
     user: str | None
     #: Whether nothing is shown before a login.
     needs_login: bool
+    #: Why nobody can log in, with the remedy; empty: users can.
+    obstacle: str
     #: Whether changes are refused: nobody is logged in.
     is_read_only: bool
     #: The URL of the node, for the command lines that pages show.
@@ -78,113 +86,98 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Either a user with a password, or a token."""
-
-    user: str = ""
-    password: str = ""
-    token: str = ""
-
-
 class Console:
     def __init__(
         self,
         settings: ConsoleSettings,
         upstream: Upstream,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        port: int = 0,
     ) -> None:
+        """`port` is the console's own."""
         self.settings = settings
         self.upstream = upstream
-        self.sessions = Sessions(monotonic)
+        self.sessions = Sessions(monotonic, settings.session_idle_s, settings.session_life_s)
+        self.access = Access(settings, upstream, self.sessions, port)
         self.records = Records(
             settings.kafka,
             lambda request: self._allowed(request, is_change=False),
+            self.body,
             self.sessions.is_open,
             monotonic,
         )
+        self._bodies_bytes = 0
 
     # ---- sessions
-
-    def session_of(self, request: Request) -> Session | None:
-        return self.sessions.find(request.cookies.get(COOKIE, ""))
 
     def credentials(self, session: Session | None) -> Headers:
         return () if session is None else (("authorization", session.authorization),)
 
     async def get_session(self, request: Request) -> Response:
-        session = self.session_of(request)
+        session = self.access.session_of(request)
+        if session is None:
+            needs_login, obstacle = await self.access.anonymous()
+        else:
+            needs_login, obstacle = False, ""
         return _json(
             SessionState(
                 user=None if session is None else session.user,
-                needs_login=session is None and not await self._serves_anonymous(),
+                needs_login=needs_login,
+                obstacle=obstacle,
                 is_read_only=session is None,
-                server=self.upstream.url,
+                server=self.settings.server,
                 bootstrap=self.settings.kafka.bootstrap,
                 version=__version__,
             )
         )
 
-    async def _serves_anonymous(self) -> bool:
-        """Whether callers without a login may see anything. A console that others on the network
-        reach asks for one in any case.
-        """
-        if not self.settings.is_local:
-            return False
-        async with self.upstream.ask("GET", "/api/v1/topics?limit=1") as answer:
-            await answer.body(_BODY_BYTES_MAX)
-            return answer.status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-
     async def log_in(self, request: Request) -> Response:
         try:
-            login = msgspec.json.decode(await _body(request), type=Login)
+            login = msgspec.json.decode(await self.body(request, None), type=Login)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
-        if bool(login.user) == bool(login.token):
-            raise ConsoleError("log in with either a user and a password, or a token")
-        if ":" in login.user or not f"{login.user}{login.token}".isprintable():
-            raise ConsoleError("names of users have no colon, and no control characters")
-        if login.token:
-            if not login.token.isascii() or " " in login.token:
-                raise ConsoleError("this is not an API token")
-            name = self.sessions.open_token(login.token)
-        else:
-            name = self.sessions.open_password(login.user, login.password)
-        session = self.sessions.find(name)
-        # The node checks the credentials, and counts the failures of this address.
-        path = "/api/v1/topics?limit=1"
-        async with self.upstream.ask("GET", path, self.credentials(session)) as answer:
-            body = await answer.body(_BODY_BYTES_MAX)
-            if answer.status == HTTPStatus.UNAUTHORIZED:
-                self.sessions.close(name)
-                return Response(body, answer.status, media_type=_PROBLEM)
-        # The session before this login, if there is one, has ended.
-        self.sessions.close(request.cookies.get(COOKIE, ""))
+        cookie = await self.access.log_in(login, request)
         response = Response(status_code=HTTPStatus.NO_CONTENT)
-        response.set_cookie(
-            COOKIE,
-            name,
-            max_age=LIFE_S,
-            path=f"{self.settings.base_path}/",
-            secure=self.settings.is_encrypted,
-            httponly=True,
-            samesite="strict",
-        )
+        response.set_cookie(**cookie)
         return response
 
     async def log_out(self, request: Request) -> Response:
-        self.sessions.close(request.cookies.get(COOKIE, ""))
         response = Response(status_code=HTTPStatus.NO_CONTENT)
-        response.delete_cookie(COOKIE, path=f"{self.settings.base_path}/")
+        response.delete_cookie(**self.access.log_out(request))
         return response
 
     def _allowed(self, request: Request, *, is_change: bool) -> Session | None:
         """The session of a request. Raises `LoginNeededError` or `ReadOnlyError`."""
-        session = self.session_of(request)
-        if session is None and not self.settings.is_local:
-            raise LoginNeededError("log in first: others on the network reach this console")
-        if session is None and is_change:
-            raise ReadOnlyError("without a login the console only reads; log in as a user")
-        return session
+        return self.access.allowed(request, is_change=is_change)
+
+    async def body(self, request: Request, session: Session | None) -> bytes:
+        """The body of a request, bounded in bytes and time. A page of another site cannot send this
+        type unasked.
+        """
+        size_max = _SMALL_BODY_BYTES_MAX if session is None else HTTP_BODY_BYTES_MAX
+        body = bytearray()
+        try:
+            async with asyncio.timeout(HTTP_REQUEST_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._bodies_bytes += len(chunk)
+                    if len(body) > size_max:
+                        raise ConsoleError(f"a request body may have {size_max} bytes here")
+                    if self._bodies_bytes > _BODIES_BYTES_MAX:
+                        raise OverloadedError("the console reads too many requests; try again")
+        except TimeoutError:
+            raise SlowRequestError(
+                f"the request body did not arrive within {HTTP_REQUEST_SECONDS} seconds"
+            ) from None
+        except ClientDisconnect:
+            raise SlowRequestError("the browser has closed the connection") from None
+        finally:
+            self._bodies_bytes -= len(body)
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and media_type != "application/json":
+            raise ConsoleError("send the body as application/json")
+        return bytes(body)
 
     # ---- the node's API
 
@@ -193,16 +186,18 @@ class Console:
         if path is None:
             return _problem(HTTPStatus.NOT_FOUND, "not_found", "there is no such list")
         session = self._allowed(request, is_change=False)
-        return Response(
-            await whole_list(self.upstream, path, self.credentials(session)),
-            media_type="application/json",
-        )
+        try:
+            found = await whole_list(self.upstream, path, self.credentials(session))
+        except NodeRefusedError as error:
+            self._end_if_refused(session, error.status)
+            raise
+        return Response(found, media_type="application/json")
 
     async def health(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
         headers = (("accept", "application/json"), *self.credentials(session))
         async with self.upstream.ask("GET", "/readyz?verbose", headers) as answer:
-            body = await answer.body(_BODY_BYTES_MAX)
+            body = await answer.body(_ANSWER_BYTES_MAX)
         # A node that is not ready answers 503, which is no failure of this request.
         return Response(body, media_type="application/json")
 
@@ -216,36 +211,30 @@ class Console:
             (name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers
         ]
         target = f"{path}?{request.url.query}" if request.url.query else path
+        body = await self.body(request, session)
         stack = AsyncExitStack()
         answer = await stack.enter_async_context(
             self.upstream.ask(
                 request.method,
                 target,
                 (*headers, *self.credentials(session)),
-                await _body(request),
+                body,
             )
         )
+        self._end_if_refused(session, answer.status)
         passed = {name: text for name in _ANSWER_HEADERS if (text := answer.header(name))}
         return StreamingResponse(_chunks(answer, stack), answer.status, passed)
+
+    def _end_if_refused(self, session: Session | None, status: int) -> None:
+        """A user whose credentials are no longer accepted is out."""
+        if session is not None and status == HTTPStatus.UNAUTHORIZED:
+            self.sessions.close_session(session)
 
 
 async def _chunks(answer: Answer, stack: AsyncExitStack) -> AsyncIterator[bytes]:
     async with stack:
         async for chunk in answer.chunks():
             yield chunk
-
-
-async def _body(request: Request) -> bytes:
-    """The body of a request, bounded. A page of another site cannot send this type unasked."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            raise ConsoleError(f"a request body may have {_BODY_BYTES_MAX} bytes")
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if body and media_type != "application/json":
-        raise ConsoleError("send the body as application/json")
-    return bytes(body)
 
 
 # ---- files
@@ -298,8 +287,7 @@ def create_app(console: Console) -> ASGIApp:
         exception_handlers={ConsoleError: _on_error, NodeRefusedError: _on_refusal},
     )
     app.router.redirect_slashes = False
-    own = OwnHosts(app, lambda: settings.hosts, settings.hosts, exempt=frozenset())
-    return SafeResponses(own)
+    return Guard(OwnHosts(app, lambda: settings.hosts, settings.allowed_hosts, frozenset()))
 
 
 def _to(path: str) -> Callable[[Request], Awaitable[Response]]:

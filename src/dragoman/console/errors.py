@@ -22,6 +22,23 @@ class LoginNeededError(ConsoleError):
     status = 401
 
 
+class LoginImpossibleError(ConsoleError):
+    """Nobody can log in, by the settings or the state of the node."""
+
+    code = "login_impossible"
+    status = 403
+
+
 class ReadOnlyError(ConsoleError):
     code = "read_only"
     status = 403
+
+
+class OverloadedError(ConsoleError):
+    code = "overloaded"
+    status = 503
+
+
+class SlowRequestError(ConsoleError):
+    code = "request_timeout"
+    status = 408

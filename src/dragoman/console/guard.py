@@ -1,4 +1,4 @@
-"""Which requests reach the console's pages and their API.
+"""What every request and response of the console goes through.
 
 A request passes if it is for a host of the console and not from a page of another site
 (`api/hosts.py`). Every response forbids the browser what the pages do not need: scripts and styles
@@ -11,6 +11,9 @@ from typing import Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dragoman.api.admission import BEGUN
+from dragoman.console.upstream import BROWSER_OF_REQUEST
 
 #: Nothing from elsewhere and nothing in line; no page may frame these.
 POLICY: Final = (
@@ -27,8 +30,10 @@ _HEADERS: Final = {
 }
 
 
-class SafeResponses:
-    """Adds the headers; what is not a file of the console is not kept by caches."""
+class Guard:
+    """Adds the headers; what is not a file of the console is not kept by caches. Requests to the
+    node say for which browser they are.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -42,4 +47,8 @@ class SafeResponses:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        await self._app(scope, receive, safe if scope["type"] == "http" else send)
+        host = (scope.get("client") or ("", 0))[0]
+        BROWSER_OF_REQUEST.set(f"{host} {scope['scheme']}")
+        # Its connection gives way only to others when none waits for its client.
+        scope.setdefault("state", {})[BEGUN] = True
+        await self._app(scope, receive, safe)

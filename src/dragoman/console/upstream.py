@@ -1,5 +1,8 @@
 """Requests to the HTTP API of a node, on connections that are kept.
 
+A console that a node has started uses the socket in the node's data directory, and says with each
+request which browser asks. Any other uses a URL.
+
 h11 parses and writes the bytes. An answer is read in pieces, so that streams of events pass through
 as they come.
 """
@@ -9,22 +12,31 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
 
 from dragoman import __version__
-from dragoman.console.errors import NodeUnreachableError
+from dragoman.api.origin import BROWSER
+from dragoman.console.errors import NodeUnreachableError, OverloadedError
+from dragoman.net.operator_socket import CONSOLE_NAME, socket_address
 
 CONNECT_TIMEOUT_S: Final = 5.0
 #: Until the head of an answer is there: some operations wait for a majority of nodes.
 ANSWER_TIMEOUT_S: Final = 65.0
+#: Requests at once, and how long one more waits: a node has connections to keep for others.
+CONNECTIONS_MAX: Final = 128
+_TURN_TIMEOUT_S: Final = 10.0
 _IDLE_CONNECTIONS_MAX: Final = 16
 _READ_BYTES: Final = 1 << 16
 
 Headers = Sequence[tuple[str, str]]
+#: Whom a request to the node is for, as its header `BROWSER` says it. Set for each request of a
+#: browser, so that none can go without.
+BROWSER_OF_REQUEST: ContextVar[str] = ContextVar("browser", default="")
 
 
 class _Connection(NamedTuple):
@@ -67,19 +79,27 @@ class Answer:
 
 
 class Upstream:
-    """The HTTP listener of a node."""
+    """The API of a node."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None, url
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None, data: str = "") -> None:
+        """`data` is the directory of a node whose socket is used in place of the URL."""
         self.url = url
-        self._host = parts.hostname
+        self._data = data
+        parts = urlsplit("" if data else url)
+        assert data or parts.hostname is not None, url
+        self._host = parts.hostname or "localhost"
         self._is_encrypted = parts.scheme == "https"
         self._port = parts.port or (443 if self._is_encrypted else 80)
-        self._authority = parts.netloc
+        self._authority = parts.netloc or self._host
         self._prefix = parts.path.rstrip("/")
         self._tls = tls
+        self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
         self._idle: list[_Connection] = []
+
+    @property
+    def is_of_node(self) -> bool:
+        """Whether the node examines the browsers of this console itself."""
+        return bool(self._data)
 
     @asynccontextmanager
     async def ask(
@@ -87,13 +107,23 @@ class Upstream:
     ) -> AsyncIterator[Answer]:
         """Send a request. A connection that is not read to the end of its answer is closed.
 
-        Raises `NodeUnreachableError`.
+        Raises `NodeUnreachableError`, and `OverloadedError` when too many requests wait.
         """
-        connection, response = await self._exchange(method, self._prefix + target, headers, body)
         try:
-            yield Answer(connection, response)
+            async with asyncio.timeout(_TURN_TIMEOUT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise OverloadedError("the console is busy with other requests; try again") from None
+        try:
+            connection, response = await self._exchange(
+                method, self._prefix + target, headers, body
+            )
+            try:
+                yield Answer(connection, response)
+            finally:
+                self._put_back(connection)
         finally:
-            self._put_back(connection)
+            self._turns.release()
 
     def close(self) -> None:
         idle, self._idle = self._idle, []
@@ -122,18 +152,22 @@ class Upstream:
         tls = (self._tls or ssl.create_default_context()) if self._is_encrypted else None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls)
+                if self._data:
+                    with socket_address(self._data, CONSOLE_NAME) as address:
+                        reader, writer = await asyncio.open_unix_connection(address)
+                else:
+                    reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer"
-            raise NodeUnreachableError(
-                f"the node at {self.url} cannot be reached: {reason}"
-            ) from None
+            raise NodeUnreachableError(f"the node cannot be reached: {reason}") from None
         return _Connection(reader, writer, h11.Connection(h11.CLIENT))
 
     async def _send(
         self, connection: _Connection, method: str, target: str, headers: Headers, body: bytes
     ) -> h11.Response:
         sent = [("host", self._authority), ("user-agent", f"dragoman-console/{__version__}")]
+        if self._data:
+            sent.append((BROWSER, BROWSER_OF_REQUEST.get()))
         if body:
             sent.append(("content-length", str(len(body))))
         request = h11.Request(method=method, target=target, headers=[*sent, *headers])
@@ -143,12 +177,15 @@ class Upstream:
         connection.writer.write(b"".join(each for each in pieces if each))
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                # A node that refuses a request early may close before it has read the whole.
+                with suppress(ConnectionError):
+                    await connection.writer.drain()
                 while True:
                     event = await _next_event(connection)
                     if isinstance(event, h11.Response):
                         return event
         except TimeoutError:
-            raise NodeUnreachableError(f"the node at {self.url} does not answer") from None
+            raise NodeUnreachableError("the node does not answer") from None
 
     def _put_back(self, connection: _Connection) -> None:
         http = connection.http

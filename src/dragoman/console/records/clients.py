@@ -19,10 +19,10 @@ from dragoman.client.kafka import (
     SaslMechanism,
     TlsSettings,
 )
+from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.records.failures import KafkaAccessError, failure_of
 from dragoman.console.sessions import Session
-from dragoman.console.settings import KafkaTarget
 from dragoman.limits import CONSOLE_KAFKA_CLIENTS_MAX
 
 IDLE_S: Final = 120.0

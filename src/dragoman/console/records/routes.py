@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Final, Literal, TypeVar
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from dragoman.client.kafka import KafkaClient
+from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError, LoginNeededError
 from dragoman.console.records.clients import Clients
 from dragoman.console.records.decoding.decoders import Schemas
@@ -37,12 +38,10 @@ from dragoman.console.records.shown import decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
 from dragoman.console.sessions import Session
-from dragoman.console.settings import KafkaTarget
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
-    CONSOLE_REQUEST_BYTES_MAX,
     CONSOLE_SEARCH_FOUND_MAX,
     CONSOLE_SHOWN_CHARACTERS_MAX,
 )
@@ -68,19 +67,21 @@ class _One(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Records:
-    """`allowed` gives the session of a request or refuses it; `is_open` says whether a session
-    still is.
+    """`allowed` gives the session of a request or refuses it, `body` reads what it sends, and
+    `is_open` says whether a session still is.
     """
 
     def __init__(
         self,
         target: KafkaTarget,
         allowed: Callable[[Request], Session | None],
+        body: Callable[[Request, Session | None], Awaitable[bytes]],
         is_open: Callable[[Session], bool],
         monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._allowed = allowed
+        self._body = body
         self._is_open = is_open
         self._monotonic = monotonic
         self._now_ms = now_ms
@@ -103,7 +104,7 @@ class Records:
 
     async def search(self, request: Request) -> Response:
         session = self._allowed(request)
-        search = _decoded(await _body(request), Search)
+        search = _decoded(await self._body(request, session), Search)
         if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
             raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
         matches = self._filter(search.filter)
@@ -241,16 +242,3 @@ def _decoded(data: bytes, kind: type[Value]) -> Value:
         return msgspec.json.decode(data, type=kind)
     except MALFORMED as error:
         raise ConsoleError(f"request: {error}") from None
-
-
-async def _body(request: Request) -> bytes:
-    # A page of another site cannot send this type unasked.
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise ConsoleError("send the body as application/json")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > CONSOLE_REQUEST_BYTES_MAX:
-            raise ConsoleError(f"a request body may have {CONSOLE_REQUEST_BYTES_MAX} bytes")
-    return bytes(body)

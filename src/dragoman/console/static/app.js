@@ -118,8 +118,18 @@ async function begin() {
     version: found.version,
   });
   drawAccount();
-  if (found.needs_login) askLogin();
+  if (found.obstacle) sayObstacle(found.obstacle);
+  else if (found.needs_login) askLogin();
   else await show();
+}
+
+function sayObstacle(text) {
+  shown?.controller.abort();
+  document.title = "No login · Dragoman";
+  fill(main, h("section", { class: "card login" },
+    h("h1", {}, "Nobody can log in"),
+    h("p", {}, text),
+    h("button", { onclick: () => begin() }, "Try again")));
 }
 
 function askLogin() {

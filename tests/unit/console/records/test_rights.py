@@ -14,10 +14,10 @@ from dragoman.client.kafka import (
     NewTopic,
     SaslLogin,
 )
+from dragoman.config.console import KafkaTarget
 from dragoman.console.records.clients import IDLE_S, Clients
 from dragoman.console.records.failures import KafkaAccessError
-from dragoman.console.sessions import Sessions
-from dragoman.console.settings import KafkaTarget
+from dragoman.console.sessions import Session, Sessions
 from dragoman.testing import EphemeralBroker
 from worlds.console import console, found
 
@@ -82,10 +82,10 @@ class _Clock:
 async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
     async with EphemeralBroker() as broker:
         clock = _Clock()
-        sessions = Sessions(clock)
+        sessions = Sessions(clock, 1800, 36_000)
         target = KafkaTarget(bootstrap=broker.bootstrap_servers)
         clients = Clients(target, sessions.is_open, clock)
-        name = sessions.open_password("ann", "x")
+        name = sessions.open(Session.of_password("ann", "x"))
         session = sessions.find(name)
         await _use(clients, session)
         await _use(clients, None)
@@ -111,8 +111,8 @@ async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
     ],
 )
 async def test_why_records_cannot_be_read(target: KafkaTarget, words: str) -> None:
-    sessions = Sessions(_Clock())
-    session = sessions.find(sessions.open_token("a-token"))
+    sessions = Sessions(_Clock(), 1800, 36_000)
+    session = sessions.find(sessions.open(Session.of_token("a-token")))
     clients = Clients(target, sessions.is_open, _Clock())
     with pytest.raises(KafkaAccessError, match=words):
         await _use(clients, session)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from dragoman.config.settings import TlsOptions
+
 
 class KafkaTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where records are read and written."""
@@ -20,18 +22,26 @@ class KafkaTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
-    #: URL of a node's HTTP listener.
-    server: str
+    #: URL of a node's HTTP listener; a node's own console shows it, and may have none.
+    server: str = ""
     #: The file with the authorities to trust for it; empty: those of the machine.
     ca_file: str = ""
+    #: The data directory of the node that has started the process, which is reached by the
+    #: directory's socket; empty: the node is reached by `server`.
+    data: str = ""
     kafka: KafkaTarget = KafkaTarget()
     #: The path under which a proxy shows the console; without a slash at its end.
     base_path: str = ""
-    #: Names beside addresses, `localhost` and this machine's own by which browsers may reach it.
+    #: The machine's own names, by which browsers may reach the console, beside addresses and
+    #: `localhost`.
     hosts: tuple[str, ...] = ()
+    #: Names that the operator has added; their pages may use the console, too.
+    allowed_hosts: tuple[str, ...] = ()
     #: Whether the console listens on this machine only.
     is_local: bool = True
-    #: Whether the browser reaches it by https, so that its cookie is for https only.
-    is_encrypted: bool = False
-    #: Seconds without a connection after which the process ends; 0: never.
+    #: Files and options of TLS with browsers; None: they connect without.
+    tls: TlsOptions | None = None
+    session_idle_s: float = 30 * 60
+    session_life_s: float = 12 * 60 * 60
+    #: Seconds without a connection and a session after which the process ends; 0: never.
     idle_s: float = 0
