@@ -6,6 +6,7 @@ GET  /session           who is logged in, and what they may try
 POST /session           log in
 DELETE /session         log out
 GET  /lists/…           whole lists of the API
+*    /records/…         records, over Kafka's protocol
 *    /api/v1/…          the node's API, with the credentials of the session
 """
 
@@ -36,6 +37,7 @@ from dragoman.console.access import Access, Login
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
 from dragoman.console.lists import NodeRefusedError, whole_list
+from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
 from dragoman.console.upstream import Answer, Headers, Upstream
 from dragoman.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS
@@ -98,6 +100,13 @@ class Console:
         self.upstream = upstream
         self.sessions = Sessions(monotonic, settings.session_idle_s, settings.session_life_s)
         self.access = Access(settings, upstream, self.sessions, port)
+        self.records = Records(
+            settings.kafka,
+            lambda request: self._allowed(request, is_change=False),
+            self.body,
+            self.sessions.is_open,
+            monotonic,
+        )
         self._bodies_bytes = 0
 
     # ---- sessions
@@ -268,6 +277,7 @@ def create_app(console: Console) -> ASGIApp:
         Route("/session", console.log_out, methods=["DELETE"]),
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
+        *console.records.routes(),
         Route("/api/v1/{path:path}", console.api, methods=["GET", "POST", "PATCH", "DELETE"]),
     ]
     base = settings.base_path

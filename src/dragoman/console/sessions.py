@@ -104,6 +104,13 @@ class Sessions:
         session.last_used = self._monotonic()
         return session
 
+    def is_open(self, session: Session) -> bool:
+        """Whether a session still is, which is a use of it: what asks is shown to its user."""
+        if session not in self._sessions.values() or self._is_over(session):
+            return False
+        session.last_used = self._monotonic()
+        return True
+
     def close(self, name: str) -> None:
         self._end(_hashed(name))
 

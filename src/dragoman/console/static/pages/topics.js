@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import { bytes, number } from "../format.js";
 import { badge, card, equivalent, facts, figure, link, shell, tabs, to } from "../parts.js";
 import { Table } from "../table.js";
+import { showRecords } from "./records.js";
 
 export async function show(place, context) {
   return context.parts.length ? showTopic(place, context) : showList(place, context);
@@ -32,12 +33,15 @@ async function showList(place, { state, signal }) {
   return { refresh };
 }
 
-async function showTopic(place, { parts, state, signal }) {
+async function showTopic(place, context) {
+  const { parts, state, signal } = context;
   const [name, view = ""] = parts;
   const base = to("topics", name);
+  const head = [h("p", {}, link("#/topics", "Topics")), h("h1", {}, name),
+    tabs(base, [["", "Partitions"], ["records", "Records"], ["configuration", "Configuration"]], view)];
+  if (view === "records") return showRecords(place, head, name, context);
   const content = h("div", {});
-  fill(place, h("p", {}, link("#/topics", "Topics")), h("h1", {}, name),
-    tabs(base, [["", "Partitions"], ["configuration", "Configuration"]], view), content,
+  fill(place, head, content,
     equivalent(`dragoman topic describe ${shell(name)} --server ${state.server}`, `GET ${state.server}/${api("topics", name)}`));
   async function refresh() {
     const topic = await wholeTopic(name, signal);
