@@ -160,6 +160,10 @@ postgres-releases: $(VENV)/dev.stamp ## tests of captures with other releases of
 failover: $(VENV)/dev.stamp ## how long no writes are taken when a leader goes; ARGS="--rounds 5 kill"
 	PYTHONPATH=tests $(BIN)/python tests/benchmarks/failover.py $(ARGS)
 
+.PHONY: console-tail
+console-tail: $(VENV)/dev.stamp ## what a live tail through the console costs a node, beside a consumer; ARGS="--rounds 3"
+	PYTHONPATH=tests $(BIN)/python tests/benchmarks/console_tail.py $(ARGS)
+
 .PHONY: idle-cluster
 idle-cluster: $(VENV)/dev.stamp ## CPU and memory of three nodes that do nothing
 	PYTHONPATH=tests $(BIN)/python tests/benchmarks/idle_cluster.py
@@ -195,6 +199,7 @@ deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what dep
 .PHONY: browser
 browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium
 	PYTHONPATH=tests $(BIN)/python -m browser.run
+	PYTHONPATH=tests $(BIN)/python -m browser.records
 
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"

@@ -43,8 +43,8 @@ Variables that Kubernetes sets for a service named `dragoman` are ignored.
 
 ## Listeners
 
-| name | default address | serves | in this release |
-|---|---|---|---|
+| name | default address | serves |
+|---|---|---|
 """
 
 _LISTENER_RULES = """
@@ -156,13 +156,9 @@ def reference_page() -> str:
     )
 
 
-_YES_NO = {True: "yes", False: "no"}
-
-
 def _listener_rows() -> str:
     return "".join(
-        f"| `{row.name}` | `127.0.0.1:{row.port}` | {row.serves} | {_YES_NO[row.available]} |\n"
-        for row in LISTENER_NAMES
+        f"| `{row.name}` | `127.0.0.1:{row.port}` | {row.serves} |\n" for row in LISTENER_NAMES
     )
 
 

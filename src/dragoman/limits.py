@@ -1443,3 +1443,43 @@ AUDIT_SAMPLE_INTERVAL_S = 10.0
 AUDIT_LIKE_EVENTS_MAX = 10
 #: Kinds of logins and denials that are distinguished in one interval. Others share one count.
 AUDIT_SAMPLE_KINDS_MAX = 200
+
+# ---- the console
+
+#: Records that one search of the console looks at. More: refused; a search that has ended is
+#: continued from where it stopped.
+CONSOLE_SEARCH_RECORDS_MAX = 1_000_000_000
+#: Bytes that one search of the console reads. More: refused, as above.
+CONSOLE_SEARCH_BYTES_MAX = 1 << 40
+#: Seconds that one search of the console takes. More: refused, as above.
+CONSOLE_SEARCH_SECONDS_MAX = 600.0
+#: Records that one search finds for a page. More: refused, as above.
+CONSOLE_SEARCH_FOUND_MAX = 1000
+#: Records that one search finds for a file. More: refused.
+CONSOLE_EXPORT_RECORDS_MAX = 1_000_000
+#: Searches, exports and tails of one session of the console. More: refused.
+CONSOLE_READS_PER_SESSION_MAX = 8
+#: Searches, exports and tails of the console. More: refused.
+CONSOLE_READS_MAX = 64
+#: Kafka clients of the console, one for each session that reads records. More: one that is not used
+#: is closed; if all are in use, the request is refused.
+CONSOLE_KAFKA_CLIENTS_MAX = 64
+#: Records that a tail shows in a second. More are counted, not shown.
+CONSOLE_TAIL_RECORDS_PER_SECOND_MAX = 500
+#: Offsets that a tail may be behind the end. Further behind: it goes on at the end, and says
+#: how many it has passed over.
+CONSOLE_TAIL_LAG_MAX = 20_000
+#: Bytes that a search or a tail asks of a node at once. More: in further requests.
+CONSOLE_FETCH_BYTES = 1 << 20
+#: Bytes of one partition that a search or a tail asks for at once. More: in further requests.
+CONSOLE_FETCH_PARTITION_BYTES = 256 << 10
+#: Records that a search looks at in one turn of the loop. More: in the next turns.
+CONSOLE_SLICE_RECORDS = 256
+#: Bytes of records that a search looks at in one turn of the loop. More: in the next turns.
+CONSOLE_SLICE_BYTES = 128 << 10
+#: Characters of a key, value or header in a list of records. Longer ones are cut; the record alone
+#: has more of them.
+CONSOLE_LISTED_CHARACTERS_MAX = 2048
+#: Characters of a key, value or header of a record that is shown alone. Longer ones are cut, and
+#: can be downloaded.
+CONSOLE_SHOWN_CHARACTERS_MAX = 256 << 10

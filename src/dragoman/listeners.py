@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -54,12 +56,12 @@ from dragoman.net.listener import (
     open_listener,
 )
 from dragoman.net.loop_lag import LoopLag
-from dragoman.net.operator_socket import OperatorSocket, open_operator_socket
+from dragoman.net.operator_socket import CONSOLE_NAME, OperatorSocket, open_operator_socket
 from dragoman.net.requests import Requests
 from dragoman.net.stalled import StalledPeers
 from dragoman.net.tls.contexts import ListenerContext, TlsContexts
 from dragoman.net.tls.handshakes import Handshakes
-from dragoman.operating_system import open_files_max
+from dragoman.operating_system import child_environment, open_files_max
 from dragoman.outcome import ignore
 from dragoman.protocols import service
 from dragoman.protocols.service import Service
@@ -168,6 +170,10 @@ class Listeners:
         #: the other listeners cannot keep the administrator out.
         self._operator_http: HttpListener | None = None
         self._operator_socket: OperatorSocket | None = None
+        #: The same for the console, whose process reaches the node by it.
+        self._console_http: HttpListener | None = None
+        self._console_socket: OperatorSocket | None = None
+        self._console_directory = ""
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self._peer_budget = peer_budget
         self._connections = ConnectionCount(self._connection_caps)
@@ -199,8 +205,9 @@ class Listeners:
         """
         taken: dict[str, AddressTakenError] = {}
         for listener in self._settings.listeners:
+            opening = self._open_console if listener.base == "console" else self.open
             try:
-                await self.open(listener)
+                await opening(listener)
             except AddressTakenError as error:
                 taken[listener.name] = error
         if taken:
@@ -235,12 +242,85 @@ class Listeners:
         else:
             self._operator_http = http
 
+    async def _open_console(self, listener: Listener) -> None:
+        """Bind the address at which a process of its own serves browsers. Raises
+        `AddressTakenError`, and `ConfigError` for certificates that cannot be used.
+        """
+        # Imported here: few nodes in tests have a console.
+        from dragoman.net.process_listener import ProcessListener, Program, bind
+
+        if self._settings.listener_security(listener.name).tls != "off":
+            self._context(listener.name).load()
+        bound = await bind(listener, self._loop, LISTEN_BACKLOG)
+        program = Program(_console_command, self._console_start, _console_environment)
+        self.opened.append(ProcessListener(listener, bound, program, self._loop))
+
+    def _console_start(self) -> bytes:
+        """The line that the process of the console is started with. Raises `ConfigError`."""
+        if self._console_socket is None:
+            raise ConfigError("the node has no socket for it in its data directory")
+        # Imported here: most nodes never start a console.
+        import msgspec
+
+        from dragoman.api.console_access import console_settings
+
+        return msgspec.json.encode(
+            console_settings(
+                self.opened,
+                self._broker.settings,
+                self._console_directory,
+                self._http_view().own_names(),
+            )
+        )
+
+    async def open_console_socket(self, directory: str) -> None:
+        """Bind the socket by which the console's process reaches the node, if there is a console.
+        Its clients have a server of their own, so that they keep no others out.
+        """
+        console = next((each for each in self.opened if each.listener.base == "console"), None)
+        if console is None:
+            return
+        from dragoman.api.origin import console_origin
+
+        http = self._http_listener(DESCRIPTORS_LEFT_BY_HTTP, "console")
+        origin_of = partial(
+            console_origin, self._console_security(console), self._console_login_obstacle
+        )
+        try:
+            self._console_socket = await open_operator_socket(
+                directory, self._loop, http.factory(origin_of), LISTEN_BACKLOG, CONSOLE_NAME
+            )
+        except ConfigError as error:
+            log.warning("%s; the node has no console", error)
+        else:
+            self._console_http = http
+            self._console_directory = os.path.abspath(directory)
+
+    def _console_security(self, console: OpenListener) -> Callable[[], ListenerSecurity]:
+        # Imported here: with the first request from a console.
+        configured = self._security(console.name)
+        is_exposed = not console.bound.is_loopback
+
+        def current() -> ListenerSecurity:
+            from dragoman.api.console_access import console_security
+
+            is_required = is_exposed or bool(self._broker.image.users)
+            return console_security(configured(), is_required=is_required)
+
+        return current
+
+    def _console_login_obstacle(self) -> str:
+        from dragoman.api.console_access import NO_USERS
+
+        return "" if self._broker.image.users else NO_USERS
+
     async def serve(self) -> None:
         """Accept connections on every open listener, and watch them from now on."""
         for opened in self.opened:
             await opened.serve()
-        if self._operator_socket is not None:
-            await self._operator_socket.serve()
+        for each in (self._operator_socket, self._console_socket):
+            if each is not None:
+                await each.serve()
         await self._open_vip()
         self.sweep()
         self._stalled.watch()
@@ -285,8 +365,8 @@ class Listeners:
         return next((each for each in self.opened if each.name == name), None)
 
     def http_connections(self) -> Iterator[HttpConnection]:
-        """Those of all listeners with HTTP, and of the administrator's socket."""
-        for each in (self._http, self._operator_http):
+        """Those of all listeners with HTTP, and of the sockets of administrator and console."""
+        for each in (self._http, self._operator_http, self._console_http):
             if each is not None:
                 yield from each.connections()
 
@@ -583,29 +663,34 @@ class Listeners:
 
     async def stop_accepting(self) -> None:
         """Close every port and socket. Accepted connections stay, and are served."""
-        self._close_operator_socket()
-        for stop_accepting in (OpenListener.pause, OpenListener.close):
-            for listener in self.opened:
-                stop_accepting(listener)
-            for _ in range(ACCEPT_TURNS):
-                await asyncio.sleep(0)
+        if self._operator_socket is not None:
+            self._operator_socket.close()
+        for listener in self.opened:
+            listener.pause()
+        await _accepted()
+        for listener in self.opened:
+            listener.close()
+        await _accepted()
+        # A console finishes the requests of its browsers, for which it needs its socket.
+        for listener in self.opened:
+            await listener.closed()
+        self.close()
 
     def close(self) -> None:
         """Close every port and socket at once."""
-        self._close_operator_socket()
+        for each in (self._operator_socket, self._console_socket):
+            if each is not None:
+                each.close()
+        self._operator_socket = self._console_socket = None
         for listener in self.opened:
             listener.close()
-
-    def _close_operator_socket(self) -> None:
-        if self._operator_socket is not None:
-            self._operator_socket.close()
-            self._operator_socket = None
 
     async def close_connections(self) -> None:
         """Give peers a moment to receive their last replies, then abort their connections."""
         self.handshakes.give_up_all("the node stops")
         began = self._clock.monotonic()
-        https = [each for each in (self._http, self._operator_http) if each is not None]
+        all_https = (self._http, self._operator_http, self._console_http)
+        https = [each for each in all_https if each is not None]
         count = sum(len(each.open) for each in self.channels.values())
         count += sum(each.connection_count for each in https)
         for channels in self.channels.values():
@@ -621,6 +706,8 @@ class Listeners:
         for channels in self.channels.values():
             channels.abort_all()
         await self._connections_gone()
+        for listener in self.opened:
+            await listener.closed()
 
     async def _connections_gone(self) -> None:
         for channels in self.channels.values():
@@ -635,6 +722,21 @@ class Listeners:
                 log.warning("%d connections did not take their last replies", len(channels.open))
                 channels.abort_all()
                 await emptied.wait()
+
+
+async def _accepted() -> None:
+    """Returns when accepted connections have reached their protocols."""
+    for _ in range(ACCEPT_TURNS):
+        await asyncio.sleep(0)
+
+
+def _console_command(descriptor: int) -> Sequence[str]:
+    # -P: nothing is imported from the node's working directory.
+    return sys.executable, "-P", "-m", "dragoman.console", str(descriptor)
+
+
+def _console_environment() -> dict[str, str]:
+    return child_environment(os.environ)
 
 
 def _in_steps(due: list[Callable[[], None]]) -> Steps[None]:

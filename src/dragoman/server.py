@@ -240,6 +240,7 @@ class Node:
             await self.listeners.open_all()
             if isinstance(self.store.disk, RealDisk):
                 await self.listeners.open_operator_socket(self.store.disk.root)
+                await self.listeners.open_console_socket(self.store.disk.root)
             self.is_known = self.settings.is_clustered or self._etcd is not None
             await self._join()
             self.is_known = True

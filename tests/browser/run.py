@@ -7,18 +7,25 @@ Nothing may be read, and topics and users are the same afterwards.
 
 A third node allows the pages' names by `http.allowed.hosts`. There the attacks have to succeed:
 otherwise it would not be the node that refuses them.
+
+A fourth node is attacked through its console, whose user is logged in; `console.py` has what is the
+console's own.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import socket
+import struct
 import sys
 import urllib.parse
 import urllib.request
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from browser.chromium import BrowserError, Chromium
+from browser.console import ConsoleUser, check
 from browser.pages import FOREIGN, REBOUND, script
 from browser.site import Site
 from dragoman.testing import EphemeralBroker
@@ -47,10 +54,14 @@ class Found(NamedTuple):
 class Attacked:
     """A node, and its state as its administrator sees it."""
 
-    def __init__(self, name: str, broker: EphemeralBroker, *, needs_login: bool) -> None:
+    def __init__(
+        self, name: str, broker: EphemeralBroker, *, needs_login: bool, listener: str = "http"
+    ) -> None:
+        """`listener` is the one that is attacked."""
         self.name = name
-        self.url = broker.http_url
-        self.port = int(broker.address("http").rpartition(":")[2])
+        self.url = f"http://{broker.address(listener)}"
+        self.port = int(broker.address(listener).rpartition(":")[2])
+        self._administered = broker.http_url
         login = base64.b64encode(f"{_USER}:{_PASSWORD}".encode()).decode()
         self.credentials = {"Authorization": f"Basic {login}"} if needs_login else {}
         self.needs_login = needs_login
@@ -71,13 +82,37 @@ class Attacked:
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {**self.credentials, "Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        request = urllib.request.Request(self._administered + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return dict(json.load(answer))
 
 
+class AttackedConsole(Attacked):
+    """A console whose user is logged in; the node's administrator looks at its state."""
+
+    def __init__(self, name: str, broker: EphemeralBroker) -> None:
+        super().__init__(name, broker, needs_login=True, listener="console")
+        self.user = ConsoleUser(broker, _USER, _PASSWORD)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        self.kafka = host, int(port)
+
+    def write(self, name: str, clients: ExitStack) -> None:
+        """Have a client with this name stay connected, and a group of this name exist."""
+        group = f"/api/v1/groups/{urllib.parse.quote(name, safe='')}/reset"
+        self._ask("POST", group, {"topics": ["kept"], "to": "earliest"})
+        client = clients.enter_context(socket.create_connection(self.kafka))
+        text = name.encode()
+        request = struct.pack(">hhih", 18, 0, 1, len(text)) + text
+        client.sendall(struct.pack(">i", len(request)) + request)
+        client.recv(4)
+
+
 def log_in(browser: Chromium, node: Attacked) -> None:
     """The user types name and password once; the browser keeps them."""
+    if isinstance(node, AttackedConsole):
+        node.user.log_in(browser)
+        browser.add_to_requests({"Cookie": node.user.cookie()})
+        return
     at = node.url.removeprefix("http://")
     page = f"{node.url}/api/v1/topics"
     if node.needs_login:
@@ -129,18 +164,50 @@ def _nodes() -> list[tuple[str, EphemeralBroker]]:
     users = {_USER: _PASSWORD}
     return [
         ("login required", EphemeralBroker(users=users, listeners=_LISTENERS)),
+        ("console", _with_console()),
         ("open", EphemeralBroker(listeners=_LISTENERS)),
         ("open, allows the pages", EphemeralBroker(settings=names, listeners=_LISTENERS)),
     ]
 
 
+def _with_console() -> EphemeralBroker:
+    # Kafka's clients need no login, so that hostile names need none.
+    settings = {"listener.kafka.authentication": "off", "allow.everyone.if.no.acl.found": "true"}
+    return EphemeralBroker(
+        storage="directory",
+        users={_USER: _PASSWORD},
+        listeners=(*_LISTENERS, "console"),
+        settings=settings,
+    )
+
+
+def console() -> list[str]:
+    """The attacks that are the console's own; returns those that succeed."""
+    with _with_console() as broker, ExitStack() as clients:
+        node = AttackedConsole("console", broker)
+        node.prepare()
+        rows = check(node.user, lambda name: node.write(name, clients))
+    print("| console: attack | result | harmless |")
+    print("|---|---|---|")
+    for attack_, result, is_harmless in rows:
+        print(f"| {attack_} | {result} | {'yes' if is_harmless else 'NO'} |", flush=True)
+    print()
+    return [f"console: {attack_} succeeds" for attack_, _, is_harmless in rows if not is_harmless]
+
+
 def main() -> int:
-    faults = []
+    faults = console()
     print("| node | attack | answers | the page sees | read | changed |")
     print("|---|---|---|---|---|---|", flush=True)
     for name, broker in _nodes():
         with broker:
-            found = run(Attacked(name, broker, needs_login=name == "login required"))
+            is_console = name == "console"
+            needs_login = name == "login required"
+            found = run(
+                AttackedConsole(name, broker)
+                if is_console
+                else Attacked(name, broker, needs_login=needs_login)
+            )
         for each in found:
             seen = " ".join(each.seen.replace("|", "/").split())
             changes = ", ".join(each.changes) or "nothing"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from command_line.rows import ROWS, SPARK, Row, side
+from command_line.rows import NOT_RUN, ROWS, Row, side
 from dragoman.cli.tree import Command, commands
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "cli-behaviour.md"
@@ -61,7 +61,7 @@ def _is_untried(cell: str) -> bool:
 
 def _row(command: Command, row: Row) -> list[str]:
     has_server = side(command) != "nothing"
-    is_tried = has_server and row.not_here != SPARK
+    is_tried = has_server and row.not_here not in NOT_RUN
     return [
         f"`{command.path}`",
         "yes",

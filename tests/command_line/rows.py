@@ -40,6 +40,9 @@ class Row(NamedTuple):
 
 
 SPARK: Final = "needs Spark"
+SERVES: Final = "runs until it is stopped"
+#: Commands that are not run at all.
+NOT_RUN: Final = frozenset((SPARK, SERVES))
 POSTGRES: Final = "needs PostgreSQL"
 CLUSTER: Final = "needs several nodes"
 MEMBER: Final = "needs a member"
@@ -357,6 +360,7 @@ ROWS: Final[dict[str, Row]] = {
     ),
     "bench latency": Row(_FEW, denied="access_denied"),
     "top": Row("--once"),
+    "console": Row(no_json=SERVES, not_here=SERVES),
     "debug bundle": Row("--output-file HOME/bundle.tar.gz", denied=MISSING, finds_faults=True),
     "tls dev": Row("HOME/certificates"),
     "doctor": Row(denied=CHECKS, finds_faults=True),

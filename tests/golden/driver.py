@@ -105,7 +105,7 @@ class Simulated:
             from dragoman.testing.sim.clock import SimClock
 
         SimClock.wall_ms = lambda self: WALL_S * 1000  # type: ignore[method-assign]
-        self.ports = {row.name: row.port for row in LISTENER_NAMES if row.available}
+        self.ports = {row.name: row.port for row in LISTENER_NAMES if row.name != "console"}
         listeners = tuple(
             Listener(name=name, bind=Address("node", port))
             for name, port in self.ports.items()

@@ -24,6 +24,7 @@ from protocols.minibroker_directory import write_example
 NOT_HERE: Final = {
     "serve": "runs until it is stopped: test_serve_process.py",
     "cluster up": "runs until it is stopped: test_local_cluster.py",
+    "console": "runs until it is stopped: test_console.py",
     "sql": "needs Spark: integration/spark",
     "pipeline run": "needs Spark: integration/spark and test_pipeline_command.py",
     "pipeline status": "needs a pipeline that was run, hence Spark",

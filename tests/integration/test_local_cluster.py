@@ -43,7 +43,7 @@ def test_local_cluster_serves_until_it_is_stopped(tmp_path: Path, number: signal
     )
     try:
         assert process.stdout is not None
-        said = dict(process.stdout.readline().split() for _ in range(8))
+        said = dict(process.stdout.readline().split() for _ in range(9))
         assert said["kafka"] == f"127.0.0.1:{base},127.0.0.1:{base + 10}"
         assert said["rocketmq"] == f"127.0.0.1:{base + 8},127.0.0.1:{base + 18}"
         assert said["rocketmq-broker"] == f"127.0.0.1:{base + 9},127.0.0.1:{base + 19}"

@@ -19,7 +19,7 @@ import httpx
 import msgspec
 import pytest
 
-from dragoman.config.listeners import available_names
+from dragoman.config.listeners import listener_names
 from dragoman.log.node import FEATURE_LEVEL, read_node_state, write_node_state
 from dragoman.operating_system import RealDisk
 from nodes.process import SOURCE, ServedNode, serve
@@ -266,7 +266,6 @@ def test_bad_configuration(tmp_path: Path) -> None:
     assert "DRAGOMAN_NUM_PARTITIONS" in refused(
         *data, environment={"DRAGOMAN_NUM_PARTITIONS": "many"}
     )
-    assert "has no server in this release" in refused(*data, "--listen", "console=127.0.0.1:0")
     file = tmp_path / "node.toml"
     file.write_text("num.partitions = ")
     assert "is not TOML" in refused("--config", str(file))
@@ -392,7 +391,7 @@ def test_default_port_that_is_taken(tmp_path: Path) -> None:
         with suppress(OSError):
             taken.bind(("127.0.0.1", 8080))
             taken.listen()
-        others = ",".join(f"{name}=off" for name in available_names() if name != "http")
+        others = ",".join(f"{name}=off" for name in listener_names() if name != "http")
         line = refused("--data", str(tmp_path), environment={"DRAGOMAN_LISTEN": others})
         assert "listener http: cannot bind 127.0.0.1:8080: address already in use" in line
         assert "--listen http=off" in line

@@ -6,6 +6,9 @@
                                    with `sasl.insecure.clear.text`
     without                        the caller of the connection (`origin.py`)
 
+The console's process passes on what its browsers present. Its requests are examined as if the
+browser had connected to the console's listener: address, TLS and demands are those.
+
 A listener that requires a login refuses anonymous requests, except for health. Wrong credentials
 are refused even where none are required: a client that presents some does not expect to be
 anonymous. There are no cookies. A browser that remembers a password sends it along with requests of
@@ -29,7 +32,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.api.operations import OPERATIONS, NodeView
-from dragoman.api.origin import ORIGIN, Origin
+from dragoman.api.origin import BROWSER, ORIGIN, Origin
 from dragoman.api.problems import refusal, status_of
 from dragoman.errors import AuthenticationFailedError, AuthError
 from dragoman.net.future import future_of
@@ -99,6 +102,11 @@ class Authentication:
 
     async def _authenticate(self, request: Request) -> Caller | _Refusal:
         origin = _origin_of(request)
+        if origin.of_browser is not None:
+            found = origin.of_browser(request.headers.get(BROWSER, ""))
+            if found is None:
+                return _Refusal(400, "invalid_request", f"{BROWSER}: expected ADDRESS SCHEME")
+            request.scope["state"][ORIGIN] = origin = found
         security = origin.security()
         initial = self._node.logins.before_login(origin.initial())
         if not _is_private_enough(origin):
@@ -114,6 +122,9 @@ class Authentication:
         if credentials:
             return await self._log_in(request, origin, credentials[0], takes_passwords)
         if security.authentication == "required" and initial.principal == ANONYMOUS:
+            obstacle = origin.login_obstacle()
+            if obstacle:
+                return _Refusal(403, "no_users", obstacle)
             detail = "this listener requires a login: an API token, or a user and a password"
             return _Refusal(401, "unauthenticated", detail, challenges)
         return initial

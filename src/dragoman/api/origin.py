@@ -22,6 +22,9 @@ from dragoman.types import Certificate
 
 #: Key in the state of a request's scope.
 ORIGIN: Final = "origin"
+#: The header by which the console says for whom it asks: the browser's address and `http` or
+#: `https`, separated by a space.
+BROWSER: Final = "dragoman-browser"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     is_encrypted: bool = False
     #: Whether it is the Unix socket of the administrator, who needs no login.
     is_operator: bool = False
+    #: On the socket of the console: the origin of a request by what its header `BROWSER` says, or
+    #: None for one that does not say it. The connection itself has no caller.
+    of_browser: Callable[[str], Origin | None] | None = None
+    #: What is needed before anyone can log in; empty: nothing.
+    login_obstacle: Callable[[], str] = lambda: ""
 
 
 #: The origin of a new connection; None: the connection is refused.
@@ -78,6 +86,32 @@ def operator_origin(transport: asyncio.BaseTransport) -> Origin | None:
         return None
     caller = Caller(Principal(OPERATOR_KIND, _name_of(user)), is_proven=True)
     return Origin(initial=lambda: caller, is_operator=True)
+
+
+def console_origin(
+    security: Callable[[], ListenerSecurity],
+    login_obstacle: Callable[[], str],
+    transport: asyncio.BaseTransport,
+) -> Origin | None:
+    """The origin on the console's socket: only the user that the node runs as passes, and each
+    request has the origin that its browser would have on the console's listener.
+    """
+    user = user_of(transport)
+    if user is None or user != platforms.own_user():
+        return None
+
+    def of_browser(text: str) -> Origin | None:
+        host, _, scheme = text.partition(" ")
+        if not host or scheme not in ("http", "https"):
+            return None
+        return Origin(
+            security=security,
+            initial=lambda: initial_caller(security(), None, host),
+            is_encrypted=scheme == "https",
+            login_obstacle=login_obstacle,
+        )
+
+    return Origin(of_browser=of_browser)
 
 
 def _name_of(user: int) -> str:

@@ -156,6 +156,7 @@ class Broker:
         )
         self.audit.is_on = self._is_audited
         self._takes_logins = _is_locked(settings)
+        self._has_console = any(each.base == "console" for each in settings.listeners)
         self.rule_authorizer.on_refused = self._note_refusal
         self.logins = Logins(image, lambda: self.settings, scheduler, clock, random, hasher)
         self.logins.unseal = self.keys.unseal
@@ -286,7 +287,9 @@ class Broker:
         """Whether the audit log is written: an operator has named its file, or has locked the
         node in any way.
         """
-        return self._takes_logins or self.image.security_mode != SECURITY_MODE_FIRST
+        # A console takes logins once there are users, whatever the settings of listeners say.
+        takes_logins = self._takes_logins or (self._has_console and bool(self.image.users))
+        return takes_logins or self.image.security_mode != SECURITY_MODE_FIRST
 
     def _coordination(self, dialect: GroupDialect | None) -> Coordination:
         context, rpc, registry = self.context, self.rpc, self.registry

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
@@ -38,12 +37,11 @@ from dragoman.captures.kafka_access import KafkaAccess
 from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
 from dragoman.errors import MALFORMED, DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
+from dragoman.net.process_log import leveled
 from dragoman.operating_system import child_environment
 from dragoman.outcome import Outcome, failed
 
 log = logging.getLogger("dragoman.captures")
-#: The beginning of a line of Python's logging, with level and name.
-_LEVELED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+: ")
 #: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
 
@@ -265,9 +263,7 @@ class _Process:
 
     def _log(self, text: str) -> None:
         """Log a line of the process at its own level."""
-        level = logging.INFO
-        if leveled := _LEVELED.match(text):
-            level, text = getattr(logging, leveled[1]), text[leveled.end() :]
+        level, text = leveled(text)
         name = f"capture {self._start.definition.name}: "
         text = text.removeprefix(name)
         self._last_line = text

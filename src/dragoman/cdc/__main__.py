@@ -18,14 +18,13 @@ from dragoman.cdc.capture import Capture
 from dragoman.cdc.snapshot.taker import SnapshotTaker
 from dragoman.limits import CAPTURE_LINE_BYTES_MAX, CAPTURE_ORPHAN_S
 from dragoman.net.event_loop import new_event_loop
+from dragoman.net.process_log import FORMAT
 
 _log = logging.getLogger("dragoman.cdc")
 
 
 def main() -> int:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=FORMAT)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_main())
 

@@ -37,6 +37,8 @@ _LISTENERS = {
 }
 _PORTS_PER_NODE = 10
 _NODES_MAX = 9
+#: The consoles of the nodes, one port after the other, behind all their other listeners.
+_CONSOLES = _PORTS_PER_NODE * _NODES_MAX
 
 
 def up(
@@ -54,7 +56,8 @@ def up(
     data
         Parent of the nodes' data directories.
     port_base
-        First port of node 1. The ports of each further node start ten higher.
+        First port of node 1. The ports of each further node start ten higher; the consoles are at
+        ports 90 and following from this one.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def up(
     """
     if not 1 <= n <= _NODES_MAX:
         raise CommandError(f"-n: expected 1 to {_NODES_MAX} nodes, got {n}", USAGE)
-    if not 1 <= port_base <= 65_535 - _PORTS_PER_NODE * n:
+    if not 1 <= port_base <= 65_535 - _CONSOLES - n:
         raise CommandError(f"--port-base: {port_base} leaves no room for {n} nodes", USAGE)
     return _Nodes(n, data, port_base).run()
 
@@ -113,6 +116,8 @@ class _Nodes:
             add_cluster_key(str(self._key))
 
     def _address(self, node: int, listener: str) -> str:
+        if listener == "console":
+            return f"{_HOST}:{self._port_base + _CONSOLES + node - 1}"
         first = self._port_base + _PORTS_PER_NODE * (node - 1)
         return f"{_HOST}:{first + _LISTENERS[listener]}"
 
@@ -120,7 +125,7 @@ class _Nodes:
         cluster = ",".join(f"{each}@{self._address(each, 'peer')}" for each in self._numbers)
         listen = [
             argument
-            for name in _LISTENERS
+            for name in (*_LISTENERS, "console")
             for argument in ("--listen", f"{name}={self._address(node, name)}")
         ]
         directory = str(self._data / f"node-{node}")
@@ -157,7 +162,7 @@ class _Nodes:
             say(message)
 
     def _announce(self) -> None:
-        for name in _LISTENERS:
+        for name in (*_LISTENERS, "console"):
             if name != "peer":
                 nodes = ",".join(self._address(each, name) for each in self._numbers)
                 with suppress(OSError):

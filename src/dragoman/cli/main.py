@@ -37,6 +37,7 @@ _NOUNS = {
     "bench": "Measure any broker that speaks Kafka's protocol.",
     "tls": "Make certificates for tests.",
     "top": "Show the rates, lag and health of a cluster as they change.",
+    "console": "See and steer a node and its cluster in the browser.",
     "doctor": "Check a running node or a data directory, and say what to type.",
     "debug": "Collect what a bug report needs.",
     "context": "Name clusters, with their addresses and logins.",

@@ -26,7 +26,7 @@ from dragoman.config.layers import (
     Flags,
     load,
 )
-from dragoman.config.listeners import available_names, split_assignment
+from dragoman.config.listeners import listener_names, split_assignment
 from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError, DirectoryInUseError, FormatError
 from dragoman.operating_system.platforms import require_unix
@@ -93,7 +93,7 @@ def node_parser(
         default=[],
         metavar="NAME=HOST:PORT|off",
         help="address of a listener, or off. Once an address is given, only named listeners open"
-        f" ({', '.join(available_names())})",
+        f" ({', '.join(listener_names())})",
     )
     parser.add_argument(
         "--advertise",

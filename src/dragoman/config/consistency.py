@@ -4,6 +4,8 @@ to agree with others.
 
 from __future__ import annotations
 
+import re
+
 from dragoman.config.hosts import check_hosts, is_network, network_and_name, own_address
 from dragoman.config.keys import INT_MAX, Value
 from dragoman.config.listeners import Address, parse_address
@@ -11,6 +13,8 @@ from dragoman.config.settings import Settings, node_wide
 from dragoman.config.user_names import problem_of
 from dragoman.errors import ConfigError
 
+#: Letters that need no escape in a URL or a cookie; it does not end with a slash.
+_BASE_PATH = re.compile(r"/[A-Za-z0-9._~/-]*[A-Za-z0-9._~-]")
 #: Kinds of names in certificates of nodes.
 _CERTIFICATE_NAMES = ("URI", "DNS", "IP Address", "SUBJECT")
 
@@ -53,6 +57,9 @@ def check_consistent(settings: Settings) -> None:
     if peer is not None:
         _check_peers(settings)
     check_hosts("http.allowed.hosts", settings.http_allowed_hosts)
+    base_path_problem = problem_of_base_path(settings.console_base_path)
+    if base_path_problem:
+        raise ConfigError(f"console.base.path: {base_path_problem}")
     check_hosts("capture.allowed.hosts", settings.capture_allowed_hosts)
     super_users(settings)
     if not settings.data:
@@ -64,6 +71,12 @@ def check_consistent(settings: Settings) -> None:
         _check_etcd(settings)
     connections_by_address(settings)
     _check_security(settings)
+
+
+def problem_of_base_path(path: str) -> str:
+    """Why a console cannot be shown under this path; empty when it can."""
+    is_usable = _BASE_PATH.fullmatch(path) is not None and "//" not in path
+    return "" if not path or is_usable else f"expected a path such as /dragoman, got {path!r:.200}"
 
 
 def _check_security(settings: Settings) -> None:

@@ -39,9 +39,6 @@ class ListenerName(msgspec.Struct, frozen=True):
     name: str
     port: int
     serves: str
-    #: Whether this release serves it. A name that is not served is refused: its port would never
-    #: open.
-    available: bool = False
     #: Whether it is opened when no layer names a listener.
     is_default: bool = True
     #: The protocol of its connections; empty: it has the listener's name.
@@ -51,22 +48,19 @@ class ListenerName(msgspec.Struct, frozen=True):
 
 
 LISTENER_NAMES = (
-    ListenerName("kafka", 9092, "Kafka clients", available=True),
-    ListenerName("rocketmq", 9876, "RocketMQ clients: name server", available=True),
-    ListenerName(
-        "rocketmq-broker", 10911, "RocketMQ clients: broker", available=True, protocol="rocketmq"
-    ),
-    ListenerName("cursus", 9000, "Cursus clients", available=True),
-    ListenerName("minibroker", 4222, "minibroker clients", available=True),
-    ListenerName("mlog", 9094, "mlog clients", available=True),
-    ListenerName("any", 7070, "every protocol, detected from its first bytes", available=True),
-    ListenerName("http", 8080, "HTTP API, health and metrics", available=True),
-    ListenerName("console", 8081, "console"),
+    ListenerName("kafka", 9092, "Kafka clients"),
+    ListenerName("rocketmq", 9876, "RocketMQ clients: name server"),
+    ListenerName("rocketmq-broker", 10911, "RocketMQ clients: broker", protocol="rocketmq"),
+    ListenerName("cursus", 9000, "Cursus clients"),
+    ListenerName("minibroker", 4222, "minibroker clients"),
+    ListenerName("mlog", 9094, "mlog clients"),
+    ListenerName("any", 7070, "every protocol, detected from its first bytes"),
+    ListenerName("http", 8080, "HTTP API, health and metrics"),
+    ListenerName("console", 8081, "browsers: console", may_have_label=False),
     ListenerName(
         "peer",
         9190,
         "other nodes of the cluster",
-        available=True,
         is_default=False,
         may_have_label=False,
     ),
@@ -179,13 +173,13 @@ def split_listener_key(name: str) -> tuple[str, str] | None:
     return (listener, key) if is_known else None
 
 
-def available_names() -> tuple[str, ...]:
-    return tuple(row.name for row in LISTENER_NAMES if row.available)
+def listener_names() -> tuple[str, ...]:
+    return tuple(row.name for row in LISTENER_NAMES)
 
 
 def default_addresses() -> dict[str, Address]:
     """Addresses of the listeners that are opened by default."""
-    opened = (row.name for row in LISTENER_NAMES if row.available and row.is_default)
+    opened = (row.name for row in LISTENER_NAMES if row.is_default)
     return {name: default_address(name) for name in opened}
 
 
@@ -239,14 +233,8 @@ def check_distinct(listeners: tuple[Listener, ...]) -> None:
 
 
 def _check_name(name: str) -> None:
-    available = available_names()
-    row = row_of(name)
-    if row is not None and row.available:
-        return
-    if row is not None:
-        offered = ", ".join(available)
-        raise ConfigError(f"listener {name!r} has no server in this release; available: {offered}")
-    raise ConfigError(f"unknown listener {name!r}{near_match(name, available)}")
+    if row_of(name) is None:
+        raise ConfigError(f"unknown listener {name!r}{near_match(name, listener_names())}")
 
 
 def parse_address(what: str, text: object, *, port_min: int) -> Address:

@@ -10,6 +10,7 @@ from dragoman.config.listeners import Listener
 from dragoman.config.settings import Settings
 
 PEER = "peer"
+CONSOLE = "console"
 
 
 def exposed(settings: Settings) -> list[Listener]:
@@ -22,6 +23,9 @@ def exposed(settings: Settings) -> list[Listener]:
 
 
 def _demands_login(settings: Settings, name: str) -> bool:
+    if name == CONSOLE:
+        # It demands one of browsers on other machines whatever its settings say.
+        return True
     security = settings.listener_security(name)
     if name == PEER:
         # Clients may have certificates of the same authority as nodes.

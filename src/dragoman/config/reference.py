@@ -7,7 +7,7 @@ import math
 
 from dragoman.config.keys import Key, Kind, Value
 from dragoman.config.layers import Configuration
-from dragoman.config.listeners import available_names
+from dragoman.config.listeners import listener_names
 from dragoman.config.settings import LISTENER_KEYS, NODE_KEYS, Settings
 
 _SCHEMA_TYPES = {
@@ -19,7 +19,7 @@ _SCHEMA_TYPES = {
 }
 
 
-_BASES = "|".join(available_names())
+_BASES = "|".join(listener_names())
 #: Names of further listeners of a kind.
 _WITH_LABEL = f"^({_BASES})-[a-z0-9-]+$"
 
@@ -79,7 +79,7 @@ def _key_schema(key: Key) -> dict[str, object]:
 
 def _listener_schema(description: str) -> dict[str, object]:
     schema = _object(description)
-    schema["properties"] = {name: {"type": "string"} for name in available_names()}
+    schema["properties"] = {name: {"type": "string"} for name in listener_names()}
     schema["patternProperties"] = {_WITH_LABEL: {"type": "string"}}
     return schema
 

@@ -140,6 +140,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     http_allowed_hosts: tuple[str, ...] = ()
     http_metrics_authentication: bool = True
+    console_base_path: str = ""
+    console_session_idle_ms: int = 1_800_000
+    console_session_life_ms: int = 43_200_000
     metrics_aliases: tuple[str, ...] = ()
     capture_allowed_hosts: tuple[str, ...] = ()
 
@@ -364,6 +367,9 @@ peer.secret.file                           | string       |      | File with a s
 peer.certificate.names                     | list         |      | Names of which a node's certificate has one, with `{{node}}` for its number: `URI:`, `DNS:` or `IP Address:` with an alternative name, or `SUBJECT:` with the whole subject, as in `SUBJECT:CN=node-{{node}}`. Certificates of clients must not have such names.
 http.allowed.hosts                         | list         |      | Names under which the HTTP API may be reached, beside `localhost`, the names that the node listens on or advertises and the machine's own; `*.NAME` matches names below it, `*` any. Pages of these hosts may use it, too. Addresses need not be listed.
 http.metrics.authentication                | boolean      | live | Whether `/metrics` is for those only who may use the HTTP API and describe the cluster; otherwise for all.
+console.base.path                          | string       |      | Path under which a proxy shows the console, such as `/dragoman`; empty: at the root of its own name.
+console.session.idle.ms                    | long 60000.. |      | How long a login at the console lasts without a request of its pages.
+console.session.life.ms                    | long 60000.. |      | How long a login at the console lasts in any case.
 metrics.aliases                            | list ,kafka_exporter,minibroker |      | Programs under whose names `/metrics` shows metrics, too: `kafka_exporter`, and the original `minibroker`.
 capture.allowed.hosts                      | list         |      | Hosts of databases that this node may capture or examine: names, `*.NAME` for names below it, addresses, networks such as `10.0.0.0/8`, and directories of sockets; none: any.
 super.users                                | string       |      | Principals that may do everything, whatever the rules say, as `User:NAME`, separated by `;`. Give all nodes the same.

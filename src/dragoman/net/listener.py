@@ -72,6 +72,9 @@ class OpenListener:
         """Release the port; connections stay."""
         self._server.close()
 
+    async def closed(self) -> None:
+        """Returns when nothing of it is left but accepted connections."""
+
 
 async def open_listener(
     listener: Listener,

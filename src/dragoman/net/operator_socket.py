@@ -1,8 +1,10 @@
-"""The Unix socket in a data directory, by which the administrator of the machine reaches the node.
+"""The Unix sockets in a data directory: the administrator of the machine reaches the node by
+`admin.sock`, and the process of its console by `console.sock`.
 
-Its clients are super users, so the socket is only for the user that the node runs as: its mode is
-0600, and the kernel is asked for the user of each connection. This way in needs no
-credential, and therefore also serves an administrator who has lost theirs.
+Clients of the first are super users, and those of the second say which browser they ask for. So
+both are only for the user that the node runs as: their mode is 0600, and the kernel is asked for
+the user of each connection. The administrator's way in needs no credential, and therefore also
+serves one who has lost theirs.
 
 The data directory is locked by the node that binds the socket, so a socket that is there already
 belongs to a node that was killed. Addresses of Unix sockets have at most 108 bytes; a longer path
@@ -25,6 +27,7 @@ from typing import Final
 from dragoman.errors import ConfigError
 
 NAME: Final = "admin.sock"
+CONSOLE_NAME: Final = "console.sock"
 #: The longest address of a Unix socket, with its terminating zero; BSD and macOS have 104.
 _ADDRESS_BYTES_MAX: Final = 108 if sys.platform == "linux" else 104
 #: Linux alone has directories among these.
@@ -44,8 +47,8 @@ _BSD_CREDENTIALS_BYTES: Final = 76
 class OperatorSocket:
     """A bound socket, which accepts connections once it is started."""
 
-    def __init__(self, directory: str, server: asyncio.Server) -> None:
-        self._path = os.path.join(directory, NAME)
+    def __init__(self, path: str, server: asyncio.Server) -> None:
+        self._path = path
         self._server = server
         self._bound = os.lstat(self._path)
 
@@ -68,13 +71,14 @@ async def open_operator_socket(
     loop: asyncio.AbstractEventLoop,
     make_protocol: Callable[[], asyncio.BaseProtocol],
     backlog: int,
+    name: str = NAME,
 ) -> OperatorSocket:
     """Raises `ConfigError` when the socket cannot be bound."""
-    bound = _bind(directory)
+    bound = _bind(directory, name)
     server = await loop.create_unix_server(
         make_protocol, sock=bound, backlog=backlog, start_serving=False
     )
-    return OperatorSocket(directory, server)
+    return OperatorSocket(os.path.join(directory, name), server)
 
 
 def connect(directory: str, timeout_s: float) -> socket.socket:
@@ -82,7 +86,7 @@ def connect(directory: str, timeout_s: float) -> socket.socket:
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connected.settimeout(timeout_s)
     try:
-        with _address(directory) as address:
+        with socket_address(directory) as address:
             connected.connect(address)
     except BaseException:
         connected.close()
@@ -106,8 +110,8 @@ def user_of(transport: asyncio.BaseTransport) -> int | None:
     return int(user)
 
 
-def _bind(directory: str) -> socket.socket:
-    path = os.path.join(directory, NAME)
+def _bind(directory: str, name: str) -> socket.socket:
+    path = os.path.join(directory, name)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale(path)
@@ -115,7 +119,7 @@ def _bind(directory: str) -> socket.socket:
         # word on who connects counts in any case.
         with suppress(OSError):
             os.fchmod(bound.fileno(), _MODE)
-        with _address(directory) as address:
+        with socket_address(directory, name) as address:
             bound.bind(address)
         os.chmod(path, _MODE)
     except OSError as error:
@@ -138,16 +142,16 @@ def _remove_stale(path: str) -> None:
 
 
 @contextmanager
-def _address(directory: str) -> Iterator[str]:
-    """The address of the socket, as long as the system accepts it."""
-    path = os.path.join(directory, NAME)
+def socket_address(directory: str, name: str = NAME) -> Iterator[str]:
+    """The address of a socket, in a form that the system accepts."""
+    path = os.path.join(directory, name)
     if len(os.fsencode(path)) < _ADDRESS_BYTES_MAX:
         yield path
         return
     if os.path.isdir(_DESCRIPTORS):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            yield f"{_DESCRIPTORS}/{descriptor}/{NAME}"
+            yield f"{_DESCRIPTORS}/{descriptor}/{name}"
         finally:
             os.close(descriptor)
         return
@@ -157,4 +161,4 @@ def _address(directory: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="dragoman-", dir=_SHORT_DIRECTORY) as short:
         link = os.path.join(short, "data")
         os.symlink(os.path.abspath(directory), link)
-        yield os.path.join(link, NAME)
+        yield os.path.join(link, name)

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from command_line.page import PAGE, page
-from command_line.rows import NOTHING, ROWS, SPARK, Row, Side, side
+from command_line.rows import NOT_RUN, NOTHING, ROWS, Row, Side, side
 from dragoman import limits
 from dragoman.cli import kafka_client
 from dragoman.cli.main import main
@@ -131,7 +131,7 @@ def rows(*, which: Callable[[Command, Row], object]) -> list[Any]:
 
 
 def connects(command: Command, row: Row) -> bool:
-    return side(command) != "nothing" and row.not_here != SPARK
+    return side(command) != "nothing" and row.not_here not in NOT_RUN
 
 
 # ---- the table

@@ -65,6 +65,7 @@ COMMANDS = {
     "bench": ("produce", "consume", "latency"),
     "debug": ("bundle",),
     "context": ("list", "show", "add", "use", "remove"),
+    "console": (),
     "tls": ("dev",),
     "config": ("show", "schema", "set", "unset"),
     "rocketmq": (
@@ -188,7 +189,7 @@ def _camel(verb: str) -> str:
         (["serve", "--set", "num.partition=3"], "did you mean 'num.partitions'?"),
         (["serve", "--set", "num.partitions"], "--set: expected NAME=VALUE"),
         (["serve", "--durability", "none"], "durability: expected one of fsync, os, got 'none'"),
-        (["serve", "--listen", "console=127.0.0.1:1"], "has no server in this release"),
+        (["serve", "--listen", "console-b=127.0.0.1:1"], "unknown listener 'console-b'"),
         (["serve", "--config", "/does/not/exist"], "cannot read /does/not/exist"),
         (["config", "show", "--output", "xml"], "xml"),
         (["config", "show", "--node-id", "x"], "node.id: expected"),

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.config.keys import Key, Kind, format_value
 from dragoman.config.layers import Assignment, ConfigFile, Flags, environment_name, load
-from dragoman.config.listeners import Address, available_names
+from dragoman.config.listeners import Address, listener_names
 from dragoman.config.reference import toml_value
 from dragoman.config.settings import NODE_KEYS, Settings
 from dragoman.errors import ConfigError
@@ -64,6 +64,8 @@ def another_value(key: Key):
                 return "User:root;User:CN=admin,O=Example"
             if key.name == "ssl.principal.mapping.rules":
                 return "RULE:^CN=([a-z]+),.*$/$1/U,DEFAULT"
+            if key.name == "console.base.path":
+                return "/dragoman"
             if key.name == "sasl.oauthbearer.jwks.endpoint.url":
                 return "https://elsewhere.example.org/keys"
             others = [word for word in key.choices if word != default]
@@ -219,7 +221,7 @@ def test_any_address_opens_only_the_named_listeners() -> None:
 
 def test_off_closes_only_that_listener() -> None:
     listeners = from_flags(listen=("http=off",)).listeners
-    assert {each.name for each in listeners} == set(available_names()) - {"http", "peer"}
+    assert {each.name for each in listeners} == set(listener_names()) - {"http", "peer"}
 
 
 def test_off_in_a_higher_layer_closes_what_a_lower_one_opened() -> None:
@@ -229,12 +231,12 @@ def test_off_in_a_higher_layer_closes_what_a_lower_one_opened() -> None:
 
 
 def test_all_listeners_may_be_off() -> None:
-    off = ", ".join(f"{name}=off" for name in available_names())
+    off = ", ".join(f"{name}=off" for name in listener_names())
     assert from_environment(DRAGOMAN_LISTEN=off).listeners == ()
 
 
 def test_listeners_keep_the_order_of_the_table() -> None:
-    order = available_names()
+    order = listener_names()
     backwards = (f"{name}=127.0.0.1:{port}" for port, name in enumerate(reversed(order), 1))
     settings = from_flags(listen=tuple(backwards))
     assert tuple(listener.name for listener in settings.listeners) == order
@@ -258,7 +260,7 @@ def test_advertised_address_of_a_closed_listener_has_no_effect() -> None:
         (("kafka=127.0.0.1:1", "kafka=127.0.0.1:2"), "listener 'kafka' is given twice"),
         (("kafka=127.0.0.1:1", "http=127.0.0.1:1"), "kafka and http both bind 127.0.0.1:1"),
         (("kafka:127.0.0.1:1",), "--listen: expected NAME=VALUE"),
-        (("console=127.0.0.1:1",), "listener 'console' has no server in this release"),
+        (("console-b=127.0.0.1:1",), "unknown listener 'console-b'"),
     ],
 )
 def test_bad_listen_is_refused(listen: tuple[str, ...], message: str) -> None:

@@ -84,3 +84,7 @@ def test_certificate_alone_makes_no_node() -> None:
         *certified, "ssl.client.auth=required", "authentication=required", listen=listen
     )
     assert names(recognised) == []
+
+
+def test_console_demands_a_login_of_other_machines_by_itself() -> None:
+    assert names(settings(listen=("console=0.0.0.0:8081", "http=0.0.0.0:1"))) == ["http"]

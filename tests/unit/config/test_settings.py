@@ -14,6 +14,7 @@ from dragoman.config.consistency import (
     check_consistent,
     connections_by_address,
     etcd_addresses,
+    problem_of_base_path,
     super_users,
 )
 from dragoman.config.keys import format_value
@@ -229,3 +230,15 @@ def test_super_users_are_separated_as_in_kafka() -> None:
 def test_super_users_are_named_users(text: str) -> None:
     with pytest.raises(ConfigError, match=r"super\.users: expected User:NAME"):
         super_users(Settings(super_users=text))
+
+
+@pytest.mark.parametrize("path", ["", "/dragoman", "/a/b-c_d.e~f"])
+def test_base_path_of_the_console(path: str) -> None:
+    assert not problem_of_base_path(path)
+
+
+@pytest.mark.parametrize("path", ["dragoman", "/", "/a/", "//a", "/a//b", "/a b", "/a;b", "/ä"])
+def test_base_path_that_no_cookie_can_have_is_refused(path: str) -> None:
+    assert "expected a path such as /dragoman" in problem_of_base_path(path)
+    with pytest.raises(ConfigError, match=r"^console\.base\.path: expected a path"):
+        check_consistent(Settings(console_base_path=path))

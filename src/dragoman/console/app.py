@@ -1,0 +1,337 @@
+"""The ASGI application: pages, sessions, and the API of the node behind them.
+
+GET  /                  the one page; its scripts show what the part behind # names
+GET  /static/NAME       scripts and styles
+GET  /session           who is logged in, and what they may try
+POST /session           log in
+DELETE /session         log out
+GET  /lists/…           whole lists of the API
+*    /records/…         records, over Kafka's protocol
+*    /api/v1/…          the node's API, with the credentials of the session
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman import __version__
+from dragoman.api.hosts import OwnHosts
+from dragoman.api.values import Problem
+from dragoman.config.console import ConsoleSettings
+from dragoman.console.access import Access, Login
+from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
+from dragoman.console.guard import Guard
+from dragoman.console.lists import NodeRefusedError, whole_list
+from dragoman.console.records.routes import Records
+from dragoman.console.sessions import Session, Sessions
+from dragoman.console.upstream import Answer, Headers, Upstream
+from dragoman.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS
+
+_STATIC: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_ANSWER_BYTES_MAX: Final = 4 << 20
+#: Of a request without a session.
+_SMALL_BODY_BYTES_MAX: Final = 16 << 10
+#: Of the bodies of all requests that are being read.
+_BODIES_BYTES_MAX: Final = 64 << 20
+_PROBLEM: Final = "application/problem+json"
+#: Requests that change nothing although their method says otherwise: what they ask for is too long
+#: for a URL.
+_QUESTIONS: Final = frozenset(("security/rules/searches", "security/rules/tests"))
+#: What a node needs of a browser's request, and a browser of its answer.
+_REQUEST_HEADERS: Final = ("accept", "content-type", "last-event-id")
+_ANSWER_HEADERS: Final = ("content-type", "location", "retry-after", "x-request-id")
+#: Lists of the API that are collected, by their name here.
+_LISTS: Final = {
+    "topics": "/api/v1/topics",
+    "groups": "/api/v1/groups",
+    "connections": "/api/v1/connections",
+    "captures": "/api/v1/captures",
+    "pipelines": "/api/v1/pipelines",
+    "damage": "/api/v1/damage",
+    "users": "/api/v1/security/users",
+}
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pages know about their user."""
+
+    #: Null without a login; empty for the bearer of a token.
+    user: str | None
+    #: Whether nothing is shown before a login.
+    needs_login: bool
+    #: Why nobody can log in, with the remedy; empty: users can.
+    obstacle: str
+    #: Whether changes are refused: nobody is logged in.
+    is_read_only: bool
+    #: The URL of the node, for the command lines that pages show.
+    server: str
+    #: The addresses of Kafka's listener; empty: records cannot be read.
+    bootstrap: str
+    version: str
+
+
+class Console:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        upstream: Upstream,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        port: int = 0,
+    ) -> None:
+        """`port` is the console's own."""
+        self.settings = settings
+        self.upstream = upstream
+        self.sessions = Sessions(monotonic, settings.session_idle_s, settings.session_life_s)
+        self.access = Access(settings, upstream, self.sessions, port)
+        self.records = Records(
+            settings.kafka,
+            lambda request: self._allowed(request, is_change=False),
+            self.body,
+            self.sessions.is_open,
+            monotonic,
+        )
+        self._bodies_bytes = 0
+
+    # ---- sessions
+
+    def credentials(self, session: Session | None) -> Headers:
+        return () if session is None else (("authorization", session.authorization),)
+
+    async def get_session(self, request: Request) -> Response:
+        session = self.access.session_of(request)
+        if session is None:
+            needs_login, obstacle = await self.access.anonymous()
+        else:
+            needs_login, obstacle = False, ""
+        return _json(
+            SessionState(
+                user=None if session is None else session.user,
+                needs_login=needs_login,
+                obstacle=obstacle,
+                is_read_only=session is None,
+                server=self.settings.server,
+                bootstrap=self.settings.kafka.bootstrap,
+                version=__version__,
+            )
+        )
+
+    async def log_in(self, request: Request) -> Response:
+        try:
+            login = msgspec.json.decode(await self.body(request, None), type=Login)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConsoleError(f"request body: {error}") from None
+        cookie = await self.access.log_in(login, request)
+        response = Response(status_code=HTTPStatus.NO_CONTENT)
+        response.set_cookie(**cookie)
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        response = Response(status_code=HTTPStatus.NO_CONTENT)
+        response.delete_cookie(**self.access.log_out(request))
+        return response
+
+    def _allowed(self, request: Request, *, is_change: bool) -> Session | None:
+        """The session of a request. Raises `LoginNeededError` or `ReadOnlyError`."""
+        return self.access.allowed(request, is_change=is_change)
+
+    async def body(self, request: Request, session: Session | None) -> bytes:
+        """The body of a request, bounded in bytes and time. A page of another site cannot send this
+        type unasked.
+        """
+        size_max = _SMALL_BODY_BYTES_MAX if session is None else HTTP_BODY_BYTES_MAX
+        body = bytearray()
+        try:
+            async with asyncio.timeout(HTTP_REQUEST_SECONDS):
+                async for chunk in request.stream():
+                    body += chunk
+                    self._bodies_bytes += len(chunk)
+                    if len(body) > size_max:
+                        raise ConsoleError(f"a request body may have {size_max} bytes here")
+                    if self._bodies_bytes > _BODIES_BYTES_MAX:
+                        raise OverloadedError("the console reads too many requests; try again")
+        except TimeoutError:
+            raise SlowRequestError(
+                f"the request body did not arrive within {HTTP_REQUEST_SECONDS} seconds"
+            ) from None
+        except ClientDisconnect:
+            raise SlowRequestError("the browser has closed the connection") from None
+        finally:
+            self._bodies_bytes -= len(body)
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and media_type != "application/json":
+            raise ConsoleError("send the body as application/json")
+        return bytes(body)
+
+    # ---- the node's API
+
+    async def whole_list(self, request: Request) -> Response:
+        path = _LISTS.get(request.path_params["name"])
+        if path is None:
+            return _problem(HTTPStatus.NOT_FOUND, "not_found", "there is no such list")
+        session = self._allowed(request, is_change=False)
+        try:
+            found = await whole_list(self.upstream, path, self.credentials(session))
+        except NodeRefusedError as error:
+            self._end_if_refused(session, error.status)
+            raise
+        return Response(found, media_type="application/json")
+
+    async def health(self, request: Request) -> Response:
+        session = self._allowed(request, is_change=False)
+        headers = (("accept", "application/json"), *self.credentials(session))
+        async with self.upstream.ask("GET", "/readyz?verbose", headers) as answer:
+            body = await answer.body(_ANSWER_BYTES_MAX)
+        # A node that is not ready answers 503, which is no failure of this request.
+        return Response(body, media_type="application/json")
+
+    async def api(self, request: Request) -> Response:
+        raw: bytes = request.scope["raw_path"]
+        path = raw.decode("ascii").removeprefix(self.settings.base_path)
+        is_question = path.removeprefix("/api/v1/") in _QUESTIONS
+        is_change = request.method not in ("GET", "HEAD") and not is_question
+        session = self._allowed(request, is_change=is_change)
+        headers = [
+            (name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers
+        ]
+        target = f"{path}?{request.url.query}" if request.url.query else path
+        body = await self.body(request, session)
+        stack = AsyncExitStack()
+        answer = await stack.enter_async_context(
+            self.upstream.ask(
+                request.method,
+                target,
+                (*headers, *self.credentials(session)),
+                body,
+            )
+        )
+        self._end_if_refused(session, answer.status)
+        passed = {name: text for name in _ANSWER_HEADERS if (text := answer.header(name))}
+        return StreamingResponse(_chunks(answer, stack), answer.status, passed)
+
+    def _end_if_refused(self, session: Session | None, status: int) -> None:
+        """A user whose credentials are no longer accepted is out."""
+        if session is not None and status == HTTPStatus.UNAUTHORIZED:
+            self.sessions.close_session(session)
+
+
+async def _chunks(answer: Answer, stack: AsyncExitStack) -> AsyncIterator[bytes]:
+    async with stack:
+        async for chunk in answer.chunks():
+            yield chunk
+
+
+# ---- files
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str, str]]:
+    """The pages' files by name: content, media type and tag."""
+    return {
+        path.relative_to(_STATIC).as_posix(): (
+            data := path.read_bytes(),
+            _TYPES.get(path.suffix, "text/html"),
+            f'"{hashlib.sha256(data).hexdigest()[:20]}"',
+        )
+        for path in sorted(_STATIC.rglob("*.*"))
+    }
+
+
+async def _file(request: Request) -> Response:
+    found = _files().get(request.path_params.get("name", "index.html"))
+    if found is None:
+        return _problem(HTTPStatus.NOT_FOUND, "not_found", "there is no such file")
+    data, media_type, tag = found
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(data, headers=headers, media_type=media_type)
+
+
+# ---- the application
+
+
+def create_app(console: Console) -> ASGIApp:
+    settings = console.settings
+    pages: list[BaseRoute] = [
+        Route("/", _file),
+        Route("/static/{name:path}", _file),
+        Route("/session", console.get_session, methods=["GET"]),
+        Route("/session", console.log_in, methods=["POST"]),
+        Route("/session", console.log_out, methods=["DELETE"]),
+        Route("/lists/{name}", console.whole_list),
+        Route("/health", console.health),
+        *console.records.routes(),
+        Route("/api/v1/{path:path}", console.api, methods=["GET", "POST", "PATCH", "DELETE"]),
+    ]
+    base = settings.base_path
+    routes = [Mount(base, routes=pages), Route(base, _to(f"{base}/"))] if base else pages
+    app = Starlette(
+        routes=routes,
+        exception_handlers={ConsoleError: _on_error, NodeRefusedError: _on_refusal},
+    )
+    app.router.redirect_slashes = False
+    checked = _Readers(app, console)
+    return Guard(OwnHosts(checked, lambda: settings.hosts, settings.allowed_hosts, frozenset()))
+
+
+class _Readers:
+    """Lets those through to records whom the node shows its topics."""
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
+        self._app = app
+        self._access = console.access
+        self._prefix = f"{console.settings.base_path}/records/"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
+            request = Request(scope)
+            try:
+                await self._access.check_reader(request)
+            except ConsoleError as error:
+                refusal = await _on_error(request, error)
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _to(path: str) -> Callable[[Request], Awaitable[Response]]:
+    async def redirect(_: Request) -> Response:
+        return RedirectResponse(path)
+
+    return redirect
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ConsoleError)
+    return _problem(error.status, error.code, str(error))
+
+
+async def _on_refusal(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, NodeRefusedError)
+    return Response(error.body, error.status, media_type=_PROBLEM)
+
+
+def _problem(status: int, code: str, detail: str) -> Response:
+    body = Problem(title=HTTPStatus(status).phrase, status=status, code=code, detail=detail)
+    return Response(msgspec.json.encode(body), status, media_type=_PROBLEM)
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,244 @@
+"""Requests of pages about records.
+
+POST /records/search   what is found, as lines of JSON
+GET  /records/tail     new records, as server-sent events
+GET  /records/one      a record with all it holds
+GET  /records/bytes    the bytes of a key or a value, as a file
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from typing import Final, Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from dragoman.client.kafka import KafkaClient
+from dragoman.config.console import KafkaTarget
+from dragoman.console.errors import ConsoleError, LoginNeededError
+from dragoman.console.records.clients import Clients
+from dragoman.console.records.decoding.decoders import Schemas
+from dragoman.console.records.decoding.forms import Choice
+from dragoman.console.records.decoding.topic_schema import schemas_of
+from dragoman.console.records.failures import failure_of
+from dragoman.console.records.filters.matching import Matches, compiled
+from dragoman.console.records.one import record_at
+from dragoman.console.records.places import range_of
+from dragoman.console.records.scan import Scan, Turns
+from dragoman.console.records.search import Question, Running
+from dragoman.console.records.shown import decoders_for, show_record
+from dragoman.console.records.tail import RunningTail
+from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
+from dragoman.console.sessions import Session
+from dragoman.errors import MALFORMED, DragomanError
+from dragoman.limits import (
+    CONSOLE_READS_MAX,
+    CONSOLE_READS_PER_SESSION_MAX,
+    CONSOLE_SEARCH_FOUND_MAX,
+    CONSOLE_SHOWN_CHARACTERS_MAX,
+)
+
+Value = TypeVar("Value")
+_LINES: Final = "application/x-ndjson"
+_EVENTS: Final = "text/event-stream"
+
+
+class TooManyReadsError(ConsoleError):
+    code = "overloaded"
+    status = 503
+
+
+class _One(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    topic: str
+    partition: Partition
+    offset: Offset
+    key: Choice = "auto"
+    value: Choice = "auto"
+    #: What to download.
+    part: Literal["key", "value"] = "value"
+
+
+class Records:
+    """`allowed` gives the session of a request or refuses it, `body` reads what it sends, and
+    `is_open` says whether a session still is.
+    """
+
+    def __init__(
+        self,
+        target: KafkaTarget,
+        allowed: Callable[[Request], Session | None],
+        body: Callable[[Request, Session | None], Awaitable[bytes]],
+        is_open: Callable[[Session], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._allowed = allowed
+        self._body = body
+        self._is_open = is_open
+        self._monotonic = monotonic
+        self._now_ms = now_ms
+        self._turns = Turns()
+        self._reads: Counter[int] = Counter()
+        self.clients = Clients(target, is_open, monotonic)
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/records/search", self.search, methods=["POST"]),
+            Route("/records/tail", self.tail, methods=["GET"]),
+            Route("/records/one", self.one, methods=["GET"]),
+            Route("/records/bytes", self.bytes, methods=["GET"]),
+        ]
+
+    async def close(self) -> None:
+        await self.clients.close()
+
+    # ---- requests
+
+    async def search(self, request: Request) -> Response:
+        session = self._allowed(request)
+        search = _decoded(await self._body(request, session), Search)
+        if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
+            raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
+        matches = self._filter(search.filter)
+        # Held until the last line is sent, or the browser is gone.
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._counted(session))
+            client = await stack.enter_async_context(self._client(session))
+            with _refused(session):
+                schemas = await schemas_of(client, search.topic)
+                decoders = decoders_for(search.decode, schemas)
+                range_ = await range_of(client, search, self._now_ms())
+            notes = _notes(search.decode, schemas)
+            question = Question(search, range_, decoders, matches, notes)
+            scan = Scan(client, search.topic, range_.starts, range_.ends, self._turns)
+            running = Running(question, scan, self._monotonic, self._check(session))
+            return _Streamed(running.lines(), stack.pop_all(), _LINES)
+
+    async def tail(self, request: Request) -> Response:
+        session = self._allowed(request)
+        tail = _decoded(request.query_params.get("request", "").encode(), Tail)
+        matches = self._filter(tail.filter)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._counted(session))
+            # A tail waits for records, and requests behind it on its connection would wait, too.
+            client = await stack.enter_async_context(self.clients.own(session))
+            with _refused(session):
+                schemas = await schemas_of(client, tail.topic)
+                decoders = decoders_for(tail.decode, schemas)
+            running = RunningTail(
+                client, tail, decoders, matches, self._turns, self._monotonic, self._check(session)
+            )
+            return _Streamed(running.events(), stack.pop_all(), _EVENTS)
+
+    async def one(self, request: Request) -> Response:
+        session = self._allowed(request)
+        wanted = _queried(request)
+        async with self._client(session) as client:
+            with _refused(session):
+                schemas = await schemas_of(client, wanted.topic)
+                choice = Decoding(key=wanted.key, value=wanted.value)
+                decoders = decoders_for(choice, schemas)
+                record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
+        await self._turns.next()
+        characters = CONSOLE_SHOWN_CHARACTERS_MAX
+        shown = show_record(wanted.partition, record, decoders, characters, with_bytes=True)
+        return Response(msgspec.json.encode(shown), media_type="application/json")
+
+    async def bytes(self, request: Request) -> Response:
+        session = self._allowed(request)
+        wanted = _queried(request)
+        async with self._client(session) as client:
+            with _refused(session):
+                record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
+        name = f"{wanted.topic}-{wanted.partition}-{wanted.offset}.{wanted.part}"
+        content = record.key if wanted.part == "key" else record.value
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+        return Response(content or b"", headers=headers, media_type="application/octet-stream")
+
+    # ---- their parts
+
+    def _filter(self, text: str) -> Matches | None:
+        return compiled(text, self._now_ms()) if text.strip() else None
+
+    @asynccontextmanager
+    async def _client(self, session: Session | None) -> AsyncIterator[KafkaClient]:
+        async with self.clients.use(session) as client:
+            yield client
+
+    @contextmanager
+    def _counted(self, session: Session | None) -> Iterator[None]:
+        name = id(session)
+        if self._reads[name] >= CONSOLE_READS_PER_SESSION_MAX:
+            raise TooManyReadsError(
+                f"{CONSOLE_READS_PER_SESSION_MAX} searches and tails run already: stop one of them"
+            )
+        if self._reads.total() >= CONSOLE_READS_MAX:
+            raise TooManyReadsError("too many searches and tails of all users run; try again")
+        self._reads[name] += 1
+        try:
+            yield
+        finally:
+            self._reads[name] -= 1
+            if not self._reads[name]:
+                del self._reads[name]
+
+    def _check(self, session: Session | None) -> Callable[[], None]:
+        def check() -> None:
+            if session is not None and not self._is_open(session):
+                raise LoginNeededError("the session has ended: log in again")
+
+        return check
+
+
+class _Streamed(StreamingResponse):
+    """Leaves the stack when the browser has everything, or has gone."""
+
+    def __init__(
+        self, content: AsyncGenerator[bytes], stack: AsyncExitStack, media_type: str
+    ) -> None:
+        super().__init__(content, media_type=media_type)
+        self._content = content
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._stack, aclosing(self._content):
+            await super().__call__(scope, receive, send)
+
+
+@contextmanager
+def _refused(session: Session | None) -> Iterator[None]:
+    """Raises a `ConsoleError` for what the client raises."""
+    try:
+        yield
+    except ConsoleError:
+        raise
+    except (DragomanError, OSError) as error:
+        raise failure_of(error, has_session=session is not None) from None
+
+
+def _notes(choice: Decoding, schemas: Schemas) -> tuple[str, ...]:
+    if choice.value != "auto" or schemas.form is not None or schemas.is_absent:
+        return ()
+    return (f"values are decoded without the topic's schema: {schemas.reason}",)
+
+
+def _queried(request: Request) -> _One:
+    try:
+        return msgspec.convert(dict(request.query_params), _One, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConsoleError(str(error)) from None
+
+
+def _decoded(data: bytes, kind: type[Value]) -> Value:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except MALFORMED as error:
+        raise ConsoleError(f"request: {error}") from None

@@ -1,0 +1,110 @@
+// One record beside the list: key, value and headers with all that is known about them.
+
+import { get, query } from "../api.js";
+import { fill, h } from "../dom.js";
+import { bytes, time } from "../format.js";
+import { badge, facts, problem, toast } from "../parts.js";
+import { bytesOf, coloured, hexadecimal, isJson, pretty } from "./content.js";
+
+/** `choice` has the decoders; `address(record)` gives a permanent link; `onClose` is called once. */
+export class Details {
+  constructor(topic, address, onClose) {
+    this.topic = topic;
+    this.address = address;
+    this.onClose = onClose;
+    this.title = h("h2", { id: "record-title", tabindex: "-1" });
+    this.body = h("div", { class: "panel-body" });
+    this.element = h("aside", { class: "panel", "aria-labelledby": "record-title", hidden: true },
+      h("div", { class: "panel-head" }, this.title,
+        h("button", { class: "quiet", onclick: () => this.close(), "aria-label": "Close the record" }, "✕")),
+      this.body);
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.close();
+    });
+  }
+
+  async open(partition, offset, choice, signal) {
+    this.element.hidden = false;
+    this.opened = `${partition}:${offset}`;
+    const mine = this.opened;
+    this.title.textContent = `Partition ${partition}, offset ${offset}`;
+    fill(this.body, h("p", { class: "muted" }, "Reading…"));
+    this.title.focus();
+    const where = { topic: this.topic, partition, offset };
+    try {
+      const record = await get(`records/one${query({ ...where, ...choice })}`, signal);
+      if (this.opened === mine) fill(this.body, this.content(record, where));
+    } catch (error) {
+      if (error.name !== "AbortError" && this.opened === mine) fill(this.body, problem(error));
+    }
+  }
+
+  close() {
+    if (this.element.hidden) return;
+    this.element.hidden = true;
+    this.opened = null;
+    this.onClose();
+  }
+
+  content(record, where) {
+    const stamp = record.timestamp < 0 ? "none" : [time(record.timestamp, true), " ",
+      h("span", { class: "muted" }, `${new Date(record.timestamp).toISOString()}, ${record.timestamp}`)];
+    return [
+      facts([["Time", stamp]]),
+      h("p", {}, copy("Copy link", () => new URL(this.address(record.partition, record.offset), location.href).href)),
+      part("Key", record.key, `records/bytes${query({ ...where, part: "key" })}`),
+      part("Value", record.value, `records/bytes${query({ ...where, part: "value" })}`),
+      h("section", {}, h("h3", {}, `Headers (${record.headers.length})`), headers(record.headers)),
+    ];
+  }
+}
+
+function headers(given) {
+  if (!given.length) return h("p", { class: "muted" }, "None.");
+  const cell = (shown) => (shown === null ? badge("null") : h("span", { class: "mono" }, shown.text, shown.is_cut ? "…" : ""));
+  return h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Headers" },
+    h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Name"), h("th", { scope: "col" }, "Value"))),
+      h("tbody", {}, given.map((each) => h("tr", {}, h("td", { class: "mono" }, each.name), h("td", { class: "wrap" }, cell(each.value)))))));
+}
+
+function part(title, shown, download) {
+  if (shown === null) {
+    const note = title === "Value" ? " A tombstone: compaction removes the key." : "";
+    return h("section", {}, h("h3", {}, title), h("p", {}, badge("null"), note));
+  }
+  const raw = bytesOf(shown.base64 ?? "");
+  const decoded = isJson(shown) ? pretty(shown.text) : shown.text;
+  const views = {
+    Decoded: () => (isJson(shown) ? coloured(decoded) : shown.form === "hex" ? hexadecimal(raw) : decoded),
+    Raw: () => new TextDecoder().decode(raw),
+    Hex: () => hexadecimal(raw),
+  };
+  const content = h("pre", { tabindex: "0", "aria-label": title });
+  const buttons = Object.keys(views).map((name) =>
+    h("button", { class: "quiet", type: "button", onclick: () => choose(name) }, name));
+  const choose = (name) => {
+    fill(content, views[name]());
+    buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.textContent === name)));
+  };
+  choose("Decoded");
+  return h("section", {},
+    h("div", { class: "part-head" }, h("h3", {}, title), badge(shown.form), h("span", { class: "muted" }, bytes(shown.size)),
+      shown.schema_id === undefined ? null : badge(`schema ${shown.schema_id}`)),
+    h("div", { class: "part-head" }, h("div", { class: "choice", role: "group", "aria-label": `${title} as` }, buttons),
+      copy("Copy", () => content.textContent),
+      h("a", { href: download, download: "" }, "Download")),
+    shown.note ? h("p", { class: "hint" }, shown.note) : null,
+    content,
+    shown.is_cut ? h("p", { class: "hint" }, "Only the beginning is shown; the download has all of it.") : null);
+}
+
+function copy(title, text) {
+  return h("button", { class: "quiet", type: "button", onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      toast("Copied");
+    } catch {
+      toast("The browser does not allow copying here", "bad");
+    }
+  } }, title);
+}

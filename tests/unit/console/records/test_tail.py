@@ -1,0 +1,115 @@
+"""Live tails through a console in front of a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from dragoman.client.kafka import KafkaClient, NewRecord, NewTopic, TopicPartition
+from dragoman.log.batch import Record
+from dragoman.testing import EphemeralBroker
+from worlds.console import RunningConsole, console, write, write_batch
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EphemeralBroker]:
+    with EphemeralBroker() as running:
+        yield running
+
+
+@pytest.fixture
+async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
+    async with console(broker) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(broker: EphemeralBroker) -> AsyncIterator[KafkaClient]:
+    async with KafkaClient(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+async def _records(events: AsyncIterator[Any], count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async with asyncio.timeout(60):
+        while len(found) < count:
+            name, data = await anext(events)
+            if name == "records":
+                found += data
+    return found
+
+
+async def _progress(events: AsyncIterator[Any], **expected: int) -> dict[str, int]:
+    """The first progress with these counters."""
+    async with asyncio.timeout(60):
+        while True:
+            name, data = await anext(events)
+            if name == "progress" and expected.items() <= data.items():
+                return dict(data)
+
+
+async def test_tail_shows_new_records_of_all_partitions(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="news", partitions=2))
+    await write(client, "news", [NewRecord(value=b"old")])
+    async with served.browser().tail("news") as events:
+        await anext(events)
+        for partition in (0, 1):
+            await write(client, "news", [NewRecord(value=b"new %d" % partition)], partition)
+        shown = await _records(events, 2)
+    assert sorted(each["value"]["text"] for each in shown) == ["new 0", "new 1"]
+
+
+async def test_tail_shows_what_the_filter_says_and_counts_the_rest(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="filtered", partitions=1))
+    async with served.browser().tail("filtered", filter="value.n > 1") as events:
+        await anext(events)
+        values = (b'{"n": 1}', b'{"n": 2}', b"x", b'{"n": 3}')
+        await write(client, "filtered", [NewRecord(value=each) for each in values])
+        shown = await _records(events, 2)
+        counted = await _progress(events, scanned=4)
+    assert [each["offset"] for each in shown] == [1, 3]
+    assert (counted["matched"], counted["unknown"], counted["shown"]) == (2, 1, 2)
+
+
+@pytest.mark.parametrize("filter_", ["", 'value startswith "x"'])
+async def test_records_over_the_rate_are_counted(
+    client: KafkaClient, served: RunningConsole, filter_: str
+) -> None:
+    name = f"busy{len(filter_)}"
+    await client.create_topic(NewTopic(name=name, partitions=1))
+    async with served.browser().tail(name, filter=filter_, rate=3) as events:
+        await anext(events)
+        batch = [Record(value=b"x%d" % n) for n in range(1000)]
+        await write_batch(client, TopicPartition(name, 0), batch)
+        counted = await _progress(events, scanned=1000)
+        assert counted["matched"] == 1000
+        assert counted["shown"] + counted["dropped"] == 1000
+        # A second or two may begin while so many are looked at.
+        assert 3 <= counted["shown"] <= 30
+
+
+async def test_tail_of_a_missing_topic_says_so(served: RunningConsole) -> None:
+    browser = served.browser()
+    status, body = await browser.json("GET", '/records/tail?request={"topic":"missing"}')
+    assert (status, body["code"]) == (404, "topic_not_found")
+    status, body = await browser.json("GET", "/records/tail")
+    assert status == 400
+
+
+async def test_tail_says_when_its_topic_is_deleted(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="deleted", partitions=1))
+    async with served.browser().tail("deleted") as events:
+        await anext(events)
+        await client.delete_topic("deleted")
+        async with asyncio.timeout(120):
+            names = [name async for name, _ in events]
+    assert names[-1] == "problem"
