@@ -121,10 +121,10 @@ class Clients:
             raise KafkaAccessError(
                 "the node has no listener for Kafka's protocol, by which the console reads records"
             )
+        if target.obstacle:
+            raise KafkaAccessError(target.obstacle)
         login = None
         if target.mechanism and session is not None:
-            if target.obstacle:
-                raise KafkaAccessError(target.obstacle)
             if not session.user:
                 raise KafkaAccessError(
                     "an API token cannot log in to the listener for Kafka's protocol, by which the "

@@ -105,7 +105,7 @@ async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
         (KafkaTarget(), "no listener for Kafka"),
         (KafkaTarget(bootstrap="127.0.0.1:1", mechanism="SCRAM-SHA-256"), "API token"),
         (
-            KafkaTarget(bootstrap="127.0.0.1:1", mechanism="PLAIN", obstacle="wants certificates"),
+            KafkaTarget(bootstrap="127.0.0.1:1", obstacle="wants certificates"),
             "wants certificates",
         ),
     ],
