@@ -197,9 +197,10 @@ deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what dep
 	BEFORE=$(BEFORE) PYTHONPATH=tests:examples $(BIN)/python -m deploy_check.run $(ARGS)
 
 .PHONY: browser
-browser: $(VENV)/dev.stamp ## hostile web pages in Chromium, whose user may use a node; needs Chromium
+browser: $(VENV)/dev.stamp ## hostile web pages, and the console's, in Chromium; needs Chromium and npm
 	PYTHONPATH=tests $(BIN)/python -m browser.run
 	PYTHONPATH=tests $(BIN)/python -m browser.records
+	PYTHONPATH=tests:examples $(BIN)/python -m browser.console_operations
 
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"

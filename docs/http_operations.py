@@ -43,6 +43,7 @@ _SECTIONS = {
     "cluster": "Cluster",
     "connections": "Connections and damage",
     "damage": "Connections and damage",
+    "delayed": "Connections and damage",
     "captures": "Captures",
     "capture-checks": "Captures",
     "security": "Users, rules, keys and certificates",

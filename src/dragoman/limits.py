@@ -1483,3 +1483,38 @@ CONSOLE_LISTED_CHARACTERS_MAX = 2048
 #: Characters of a key, value or header of a record that is shown alone. Longer ones are cut, and
 #: can be downloaded.
 CONSOLE_SHOWN_CHARACTERS_MAX = 256 << 10
+
+# ---- queries of the console
+
+#: Processes that run queries of the console at a time. More: refused.
+CONSOLE_QUERIES_MAX = 2
+#: Characters of a query. A longer one is refused.
+CONSOLE_QUERY_CHARS_MAX = 64 << 10
+#: Topics of a query. More: refused.
+CONSOLE_QUERY_TOPICS_MAX = 16
+#: Records of all topics that a query may read. More: only the newest or oldest ones are read.
+CONSOLE_QUERY_RECORDS_MAX = 5_000_000
+#: Bytes of the records of all topics that a query reads. More: the rest is not read.
+CONSOLE_QUERY_BYTES_MAX = 512 << 20
+#: Bytes that the engine of a query may hold beside the records. More: the query fails.
+CONSOLE_QUERY_ENGINE_BYTES_MAX = 512 << 20
+#: Bytes of memory of the process of a query. More: the query fails.
+CONSOLE_QUERY_PROCESS_BYTES_MAX = 2 << 30
+#: Seconds of a query. Longer: its process is killed.
+CONSOLE_QUERY_SECONDS_MAX = 300
+#: Rows of a result. More are not shown.
+CONSOLE_QUERY_ROWS_MAX = 10_000
+#: Bytes of a result, as JSON. Further rows are not shown.
+CONSOLE_QUERY_RESULT_BYTES_MAX = 32 << 20
+#: Characters of one cell of a result. Longer ones are cut.
+CONSOLE_QUERY_CELL_CHARS_MAX = 16 << 10
+#: Bytes of one line between the process of a query and the console. Longer: the query fails.
+CONSOLE_QUERY_LINE_BYTES_MAX = 64 << 20
+
+# ---- dead letters in the console
+
+#: Dead letters that one request sends again. More: refused.
+CONSOLE_RESENT_AT_ONCE_MAX = 500
+#: Records of a target that are searched for copies of dead letters. More are not searched, which
+#: the answer says.
+CONSOLE_RESENT_SEARCHED_MAX = 50_000

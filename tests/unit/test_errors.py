@@ -107,6 +107,9 @@ CODES = {
     "dragoman.spark.logs": "incomplete",
     "dragoman.spark.planner": "data_loss",
     "dragoman.net.listener": "address_taken",
+    "dragoman.console.dead_letters.resend": "refused",
+    "dragoman.console.sql.errors": "memory query",
+    "dragoman.console.sql.service": "engine_missing overloaded query_refused",
     "dragoman.telemetry.catalogue": "stats",
 }
 

@@ -18,6 +18,7 @@ from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
+from dragoman.api.delayed import DelayedService
 from dragoman.api.figures import FigureService
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
@@ -102,6 +103,7 @@ class BrokerView:
         self.users = UserService(node.broker)
         self.connections = ConnectionService(node.broker, node.listeners, node.clock)
         self.damage = DamageService(node.broker)
+        self.delayed = DelayedService(node.broker)
         self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
         node.metrics.pipelines = self.pipelines

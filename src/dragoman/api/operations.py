@@ -45,6 +45,7 @@ from dragoman.api.declaration import (
     declared_operations,
     operation,
 )
+from dragoman.api.delayed_values import DelayedPage
 from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
 from dragoman.api.quotas import CallerQuotas
@@ -356,6 +357,15 @@ class Damage(Protocol):
     def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage: ...
 
 
+class Delayed(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/delayed",
+        "Delayed and held records that this node stores, by topic, a page at a time",
+    )
+    def list_delayed(self, caller: Caller, after: str, limit: PageLimit) -> DelayedPage: ...
+
+
 class Captures(Protocol):
     @operation(
         "GET", "/api/v1/captures", "Captures of databases in order of name, a page at a time"
@@ -643,6 +653,9 @@ class NodeView(Protocol):
 
     @property
     def damage(self) -> Damage: ...
+
+    @property
+    def delayed(self) -> Delayed: ...
 
     @property
     def captures(self) -> Captures: ...

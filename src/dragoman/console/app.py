@@ -7,6 +7,9 @@ POST /session           log in
 DELETE /session         log out
 GET  /lists/…           whole lists of the API
 *    /records/…         records, over Kafka's protocol
+GET  /sql               whether queries can be run here
+POST /sql               run a query; its answer are lines of JSON, as they are made
+POST /dead-letters      send dead letters again
 *    /api/v1/…          the node's API, with the credentials of the session
 """
 
@@ -34,11 +37,13 @@ from dragoman.api.hosts import OwnHosts
 from dragoman.api.values import Problem
 from dragoman.config.console import ConsoleSettings
 from dragoman.console.access import Access, Login
+from dragoman.console.dead_letters.resend import Resender, ResendRequest
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
 from dragoman.console.lists import NodeRefusedError, whole_list
 from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
+from dragoman.console.sql.service import Queries
 from dragoman.console.upstream import Answer, Headers, Upstream
 from dragoman.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS
 
@@ -52,7 +57,7 @@ _BODIES_BYTES_MAX: Final = 64 << 20
 _PROBLEM: Final = "application/problem+json"
 #: Requests that change nothing although their method says otherwise: what they ask for is too long
 #: for a URL.
-_QUESTIONS: Final = frozenset(("security/rules/searches", "security/rules/tests"))
+_QUESTIONS: Final = frozenset(("figures/query", "security/rules/searches", "security/rules/tests"))
 #: What a node needs of a browser's request, and a browser of its answer.
 _REQUEST_HEADERS: Final = ("accept", "content-type", "last-event-id")
 _ANSWER_HEADERS: Final = ("content-type", "location", "retry-after", "x-request-id")
@@ -108,6 +113,8 @@ class Console:
             monotonic,
         )
         self._bodies_bytes = 0
+        self.queries = Queries(settings.kafka)
+        self.resender = Resender(upstream)
 
     # ---- sessions
 
@@ -178,6 +185,25 @@ class Console:
         if body and media_type != "application/json":
             raise ConsoleError("send the body as application/json")
         return bytes(body)
+
+    # ---- queries and dead letters
+
+    async def get_queries(self, request: Request) -> Response:
+        return _json(self.queries.abilities(self._allowed(request, is_change=False)))
+
+    async def run_query(self, request: Request) -> Response:
+        session = self._allowed(request, is_change=False)
+        lines = self.queries.start(session, await self.body(request, session))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def resend(self, request: Request) -> Response:
+        session = self._allowed(request, is_change=False)
+        try:
+            wanted = msgspec.json.decode(await self.body(request, session), type=ResendRequest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConsoleError(f"request body: {error}") from None
+        self._allowed(request, is_change=not wanted.validate_only)
+        return _json(await self.resender.resend(wanted, self.credentials(session)))
 
     # ---- the node's API
 
@@ -278,6 +304,9 @@ def create_app(console: Console) -> ASGIApp:
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
         *console.records.routes(),
+        Route("/sql", console.get_queries, methods=["GET"]),
+        Route("/sql", console.run_query, methods=["POST"]),
+        Route("/dead-letters", console.resend, methods=["POST"]),
         Route("/api/v1/{path:path}", console.api, methods=["GET", "POST", "PATCH", "DELETE"]),
     ]
     base = settings.base_path

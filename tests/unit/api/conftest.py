@@ -15,6 +15,7 @@ from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage
 from dragoman.api.app import create_app
 from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
+from dragoman.api.delayed_values import DelayedPage
 from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node import PipelineReports
@@ -250,6 +251,11 @@ class FakeDamage:
         )
 
 
+class FakeDelayed:
+    def list_delayed(self, caller: Caller, after: str, limit: PageLimit) -> DelayedPage:
+        return DelayedPage(node_id=1, items=(), next=None, records=0)
+
+
 class FakeCaptures(dict[str, CaptureDescription]):
     """Captures by name."""
 
@@ -435,6 +441,7 @@ class FakeNode:
         self.records = FakeRecords()
         self.connections = FakeConnections()
         self.damage = FakeDamage()
+        self.delayed = FakeDelayed()
         self.figures = FakeFigures()
         #: Raised by the next mutation or description.
         self.failure: Exception | None = None

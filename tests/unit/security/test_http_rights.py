@@ -35,6 +35,7 @@ from dragoman.api.declaration import (
     RecordLimit,
     ValueBytes,
 )
+from dragoman.api.delayed import DelayedService
 from dragoman.api.figure_values import FigureQuery
 from dragoman.api.figures import FigureService
 from dragoman.api.group_values import OffsetReset
@@ -159,6 +160,7 @@ class Stage:
         listeners: Any = SimpleNamespace(channels={}, http_connections=lambda: iter(()))
         self.connections = ConnectionService(broker, listeners, self.world.clock)
         self.damage = DamageService(broker)
+        self.delayed = DelayedService(broker)
         self.guard = Guard(self.world)
 
 
@@ -343,6 +345,7 @@ ROWS: Final[dict[str, list[Row]]] = {
         lambda s: s.connections.close_connection(CALLER, "kafka-9"), "alter"
     ),
     "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, "", LIMIT), "describe"),
+    "list_delayed": _cluster(lambda s: s.delayed.list_delayed(CALLER, "", LIMIT), "describe"),
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
     "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
     "add_node": _cluster(

@@ -182,7 +182,7 @@ class Delivery:
         changes = [*self._removals(partition, done), _stored(partition, queue, after)]
         await self._step(partition, self._ports.persist(partition.index, changes))
         for offset in done:
-            del partition.entries[offset]
+            partition.remove(offset)
         queue.batch = after
         if after is not None:
             for _ in chosen:
@@ -311,7 +311,7 @@ class Delivery:
             except DragomanError as error:
                 await self._stall(partition, queue, error)
         for offset in offsets:
-            partition.entries.pop(offset, None)
+            partition.remove(offset)
 
 
 def _stored(partition: StoredPartition, queue: TargetQueue, batch: Batch | None) -> KeyValue:

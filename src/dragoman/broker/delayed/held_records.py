@@ -134,7 +134,7 @@ class HeldRecords:
         if is_release:
             self.released(partition, token.offset, release)
         else:
-            partition.entries.pop(token.offset, None)
+            partition.remove(token.offset)
 
     def _settle(
         self, partition: StoredPartition, token: Token, error: DragomanError | None

@@ -100,6 +100,7 @@ class TargetQueue:
 
     __slots__ = (
         "batch",
+        "count",
         "is_busy",
         "is_stalled",
         "next_sequence",
@@ -110,6 +111,8 @@ class TargetQueue:
 
     def __init__(self, target_id: int) -> None:
         self.target_id = target_id
+        #: Stored records for the target.
+        self.count = 0
         #: The decided batch, until it is known to be done.
         self.batch: Batch | None = None
         #: The producer id of this leadership at the target; -1: not used yet.
@@ -149,8 +152,16 @@ class StoredPartition:
         return found
 
     def add(self, offset: int, entry: Entry) -> None:
+        self.remove(offset)
         self.entries[offset] = entry
+        entry.queue.count += 1
         self.look_at(offset, entry, entry.when_ms)
+
+    def remove(self, offset: int) -> None:
+        """Forget a record. One that is not there is no error."""
+        entry = self.entries.pop(offset, None)
+        if entry is not None:
+            entry.queue.count -= 1
 
     def look_at(self, offset: int, entry: Entry, when_ms: int) -> None:
         entry.when_ms = when_ms

@@ -266,6 +266,15 @@ class RecordStore:
         """Delayed and held records that are stored here."""
         return sum(len(each.entries) for each in self._stored.values())
 
+    def counts(self) -> dict[int, int]:
+        """How many of them are for which partition, by its id."""
+        found: dict[int, int] = {}
+        for stored_here in self._stored.values():
+            for target_id, queue in stored_here.queues.items():
+                if queue.count:
+                    found[target_id] = found.get(target_id, 0) + queue.count
+        return found
+
     def is_delivering_to(self, partition_id: int) -> bool:
         """Whether a batch is, or may be, in flight to a partition, which must then keep its
         producer state to recognise it.
@@ -318,7 +327,7 @@ class RecordStore:
             case Kind.RECORD if value is not None:
                 self._add(partition, number, stored.decode_value(Stored, value))
             case Kind.RECORD:
-                partition.entries.pop(number, None)
+                partition.remove(number)
             case Kind.RELEASE if value is not None:
                 release = stored.decode_value(Release, value)
                 self.held_records.released(partition, number, release)

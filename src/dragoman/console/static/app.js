@@ -9,7 +9,12 @@ const PAGES = {
   "": ["overview.js", "Overview"],
   topics: ["topics.js", "Topics"],
   groups: ["groups.js", "Groups"],
+  captures: ["captures.js", "Captures"],
+  pipelines: ["pipelines.js", "Pipelines"],
+  "dead-letters": ["dead-letters.js", "Dead letters"],
   connections: ["connections.js", "Connections"],
+  security: ["security.js", "Security"],
+  sql: ["sql.js", "SQL"],
 };
 const REFRESH_MS = 5000;
 

@@ -47,6 +47,19 @@ def test_what_has_changed_since_is_passed_over() -> None:
     assert partition.next_ms is None
 
 
+def test_records_are_counted_by_their_target() -> None:
+    partition = StoredPartition(0)
+    for offset in range(3):
+        _add(partition, offset, 5)
+    # A record is loaded again after it was stored.
+    _add(partition, 2, 5)
+    assert partition.queue(1).count == 3
+    partition.remove(0)
+    partition.remove(0)
+    partition.remove(9)
+    assert partition.queue(1).count == 2
+
+
 def test_one_that_is_on_the_agenda_twice_is_due_once() -> None:
     partition = StoredPartition(0)
     entry = _add(partition, 0, 5, Phase.HELD)

@@ -74,7 +74,7 @@ export function hexadecimal(bytes) {
 export function preview(shown) {
   if (shown === null) return h("span", { class: "badge plain" }, "null");
   const text = shown.text.length > 240 ? `${shown.text.slice(0, 240)}…` : shown.text;
-  const note = shown.form === "utf-8" || shown.form === "json" ? null : h("span", { class: "form" }, shown.form);
+  const note = shown.form === "utf-8" || shown.form === "json" ? null : h("span", { class: "value-form" }, shown.form);
   if (!shown.size) return h("span", { class: "muted" }, "empty");
   return [note, h("span", { class: "mono" }, isJson(shown) ? coloured(text) : text)];
 }

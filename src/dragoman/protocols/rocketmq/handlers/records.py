@@ -63,6 +63,14 @@ _IPV6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _CODECS: Final = {1: Codec.LZ4, 2: Codec.ZSTD}
 
 
+def as_first_try(meta: bytes) -> bytes:
+    """The header of a message that was not delivered yet. One of another length is unchanged."""
+    if len(meta) != _FIELDS.size:
+        return meta
+    *first, _, prepared_offset = _FIELDS.unpack(meta)
+    return _FIELDS.pack(*first, 0, prepared_offset)
+
+
 class Sent:
     """A message of a client, without its topic and queue."""
 

@@ -1,0 +1,223 @@
+// Records that consumers have given up, and those that wait: topics of dead letters and retries.
+
+import { api, get, post, query } from "../api.js";
+import { action, field, formDialog, readOnlyNote, showDialog } from "../forms.js";
+import { fill, h } from "../dom.js";
+import { bytes, compact, number, plural, time } from "../format.js";
+import { badge, card, equivalent, facts, figure, link, problem, shell, to } from "../parts.js";
+import { Table } from "../table.js";
+
+const DLQ = "%DLQ%";
+const RETRY = "%RETRY%";
+// Topics of the Spark source have any name; these are the usual ones.
+const USUAL = /(^|[^a-z])(dlq|dead[-_.]?letters?)([^a-z]|$)/i;
+const TOPICS_MAX = 200;
+const SHOWN = 200;
+const MARK = "dragoman.resent.from";
+const ORIGINS = ["rocketmq.RETRY_TOPIC", "rocketmq.DLQ_ORIGIN_TOPIC", "dragoman.topic"];
+const KINDS = { sent: "good", ready: "good", sent_before: "warn", failed: "bad", gone: "bad", no_target: "warn", too_large: "bad" };
+
+export async function show(place, context) {
+  return context.parts.length ? showTopic(place, context) : showList(place, context);
+}
+
+function kindOf(name) {
+  if (name.startsWith(DLQ)) return "dead letters of a group";
+  if (name.startsWith(RETRY)) return "retries of a group";
+  return USUAL.test(name) ? "dead letters" : "";
+}
+
+async function showList(place, { state, signal }) {
+  const table = new Table(
+    [
+      { name: "name", title: "Topic", of: (row) => row.name, show: (name) => link(to("dead-letters", name), name) },
+      { name: "kind", title: "What it holds", of: (row) => kindOf(row.name), show: (text) => badge(text, text.startsWith("retries") ? "plain" : "warn") },
+      { name: "group", title: "Group", of: groupOf, show: (name) => (name ? link(to("groups", name), name) : "–") },
+      { name: "count", title: "Records", of: (row) => row.count, isNumber: true, show: number, help: "Offsets of the topic: at most as many records" },
+      { name: "size", title: "Size", of: (row) => row.size, isNumber: true, show: bytes },
+    ],
+    { search: (row) => row.name, placeholder: "Filter topics", label: "Topics of dead letters", empty: "There are no topics of dead letters or retries: no consumer has given up a record." },
+  );
+  const delayed = new Table(
+    [
+      { name: "topic", title: "Topic", of: (row) => row.topic, show: (name) => link(to("topics", name), name) },
+      { name: "records", title: "Delayed and held", of: (row) => row.records, isNumber: true, show: number },
+    ],
+    { label: "Delayed records by topic", empty: "No record waits for its time on the answering node." },
+  );
+  const waiting = h("div", { class: "figures" });
+  const missing = h("p", { class: "warning", hidden: true });
+  const named = h("input", { name: "topic", "aria-label": "Another topic of dead letters", placeholder: "Another topic, such as of deadLetterTopic" });
+  const open = h("form", { class: "bar named", onsubmit: (event) => { event.preventDefault(); if (named.value) location.hash = to("dead-letters", named.value); } }, named, h("button", {}, "Open"));
+  fill(place, h("h1", {}, "Dead letters and delayed records"), waiting, open, missing, table.element,
+    h("p", { class: "muted" }, "RocketMQ’s groups put what they give up into ", h("code", {}, "%DLQ%GROUP"), "; the Spark source puts values that do not decode into its ", h("code", {}, "deadLetterTopic"), "."),
+    card("Records that wait for their time", delayed.element),
+    equivalent(`dragoman topic list --server ${state.server}`, `GET ${state.server}/api/v1/topics`));
+
+  async function refresh() {
+    const [topics, held] = await Promise.all([
+      get("lists/topics", signal),
+      get(`api/v1/delayed${query({ limit: TOPICS_MAX })}`, signal).catch((error) => {
+        if (error.name === "AbortError") throw error;
+        return null;
+      }),
+    ]);
+    const found = topics.items.filter((each) => kindOf(each.name));
+    const rows = await inTurns(found.slice(0, TOPICS_MAX), (each) => described(each.name, signal));
+    missing.hidden = found.length <= TOPICS_MAX;
+    missing.textContent = `Only the first ${TOPICS_MAX} of ${found.length} topics are shown.`;
+    table.show(rows);
+    const dead = rows.filter((each) => !each.name.startsWith(RETRY));
+    delayed.show(held?.items ?? []);
+    fill(waiting,
+      figure("Dead letters", compact(total(dead)), `in ${plural(dead.length, "topic")}`),
+      figure("Retries", compact(total(rows.filter((each) => each.name.startsWith(RETRY)))), "records of retry topics"),
+      figure("Delayed", number(held?.records), held ? `delayed and held records on node ${held.node_id}` : "needs the right to describe the cluster"));
+  }
+  await refresh();
+  return { refresh };
+}
+
+const groupOf = (row) => (row.name.startsWith("%") ? row.name.replace(/^%(DLQ|RETRY)%/, "") : "");
+const total = (rows) => rows.reduce((one, row) => one + (row.count ?? 0), 0);
+
+async function described(name, signal) {
+  try {
+    const { partitions } = await get(api("topics", name), signal);
+    return { name, partitions,
+      count: partitions.reduce((one, each) => one + (each.high_watermark ?? 0) - (each.log_start_offset ?? 0), 0),
+      size: partitions.reduce((one, each) => one + (each.size_bytes ?? 0), 0) };
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return { name, partitions: [], count: null, size: null };
+  }
+}
+
+/** A few at a time: a page of hundreds of topics must not take all of the node's places. */
+async function inTurns(items, work, width = 4) {
+  const found = [];
+  let next = 0;
+  const run = async () => {
+    while (next < items.length) {
+      const index = next++;
+      found[index] = await work(items[index]);
+    }
+  };
+  await Promise.all(Array.from({ length: width }, run));
+  return found;
+}
+
+// ---- one topic
+
+const text = (payload) => (payload === null ? "null" : payload.encoding === "base64" ? `${payload.size} bytes, not text` : String(payload.data));
+const preview = (payload) => { const shown = text(payload); return shown.length > 120 ? `${shown.slice(0, 120)}…` : shown; };
+const headerOf = (row, names) => row.headers.find((each) => names.includes(each.name) && each.value?.encoding === "text")?.value.data ?? "";
+
+async function showTopic(place, { parts: [name], state, signal }) {
+  const chosen = new Set();
+  const keyOf = (row) => `${row.partition}/${row.offset}`;
+  let rows = [];
+  const table = new Table(
+    [
+      { name: "chosen", title: "Chosen", of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
+      { name: "place", title: "Partition/offset", of: keyOf, show: (text_, row) => h("button", { class: "quiet mono", onclick: () => inspect(row), "aria-label": `Show record ${text_}` }, text_) },
+      { name: "time", title: "Time", of: (row) => row.timestamp, isNumber: true, show: (ms) => time(ms) },
+      { name: "key", title: "Key", of: (row) => preview(row.key), show: (shown) => h("span", { class: "mono" }, shown) },
+      { name: "value", title: "Value", of: (row) => preview(row.value), show: (shown) => h("span", { class: "mono" }, shown) },
+      { name: "origin", title: "Came from", of: (row) => headerOf(row, ORIGINS), show: (topic) => (topic ? link(to("topics", topic), topic) : "–") },
+      { name: "error", title: "Error", of: (row) => headerOf(row, ["dragoman.error"]) },
+    ],
+    { order: { name: "time", isDown: true }, search: (row) => `${keyOf(row)} ${text(row.key)} ${text(row.value)} ${headerOf(row, ORIGINS)} ${headerOf(row, ["dragoman.error"])}`, placeholder: "Filter these records", label: "Dead letters", empty: "The topic has no records." },
+  );
+  const note = h("p", { class: "muted" });
+  const all = h("button", { type: "button", onclick: () => { for (const row of table.shown ?? []) chosen.add(keyOf(row)); draw(); table.draw(); } }, "Choose all shown");
+  const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); table.draw(); } }, "Choose none");
+  const resend = h("span", {});
+  const isRetry = name.startsWith(RETRY);
+  fill(place, h("p", {}, link("#/dead-letters", "Dead letters")), h("h1", {}, name), note,
+    h("div", { class: "bar", role: "group", "aria-label": "Chosen records" }, all, none, resend, link(`${to("topics", name)}/records`, "Search in this topic")),
+    readOnlyNote(state), table.element,
+    equivalent(name.startsWith(DLQ) ? `dragoman rocketmq dlq-list ${shell(name.slice(DLQ.length))}` : `dragoman consume ${shell(name)} --from earliest`, `GET ${state.server}/${api("topics", name, "partitions", "0", "records")}?last=100`));
+
+  function draw() {
+    const count = chosen.size;
+    fill(resend, h("button", { class: "primary", disabled: !count, title: count ? null : "Choose records first.", onclick: () => askResend() }, count ? `Resend ${number(count)} …` : "Resend …"));
+  }
+
+  function inspect(row) {
+    const shown = (payload) => h("pre", {}, pretty(payload));
+    showDialog(`Record ${keyOf(row)}`, [
+      facts([["Time", time(row.timestamp, true)], ["Key", h("code", {}, text(row.key))], ["Came from", headerOf(row, ORIGINS) || "–"]]),
+      h("h3", {}, "Value"), shown(row.value),
+      h("h3", {}, plural(row.header_count, "header")),
+      facts(row.headers.map((each) => [each.name, h("code", {}, text(each.value))])),
+    ]);
+  }
+
+  async function askResend() {
+    const target = h("input", { name: "to", autocomplete: "off", placeholder: isRetry || !name.startsWith(DLQ) ? "the topic each came from" : `${RETRY}${name.slice(DLQ.length)}` });
+    const repeat = h("input", { type: "checkbox", name: "repeat" });
+    const body = (validateOnly) => ({
+      topic: name, to: target.value, validate_only: validateOnly, repeat: repeat.checked,
+      records: [...chosen].map((each) => { const [partition, offset] = each.split("/").map(Number); return { partition, offset }; }),
+    });
+    const tried = await formDialog(`Resend ${plural(chosen.size, "record")}`, [
+      h("p", {}, "Keys, values and headers are kept, but for those about earlier deliveries. Each copy has the header ", h("code", {}, MARK),
+        ", which names its dead letter: a dead letter with a copy in the target is not sent again. The dead letters stay here."),
+      field("To", target, name.startsWith(DLQ) ? "Empty: the retry topic of the group, which no other group reads." : "Empty: the topic that each says it came from."),
+      h("label", { class: "inline" }, repeat, "Also those that were sent before"),
+    ], "Dry run", () => post("dead-letters", body(true), signal));
+    if (!tried) return;
+    const ready = tried.items.filter((each) => each.outcome === "ready").length;
+    const done = await formDialog("What would be sent", [outcomes(tried),
+      state.isReadOnly ? readOnlyNote(state) : null],
+    ready ? `Send ${plural(ready, "record")}` : "Nothing to send", async () => {
+      if (!ready) throw new Error("None of these can be sent.");
+      return post("dead-letters", body(false), signal);
+    });
+    if (!done) return;
+    for (const each of done.items) if (each.outcome === "sent") chosen.delete(`${each.partition}/${each.offset}`);
+    draw();
+    table.draw();
+    showDialog("What was sent", outcomes(done));
+  }
+
+  async function refresh() {
+    const topic = await described(name, signal);
+    const share = Math.max(1, Math.min(100, Math.floor(SHOWN / Math.max(1, topic.partitions.length))));
+    const pages = await inTurns(topic.partitions, (each) => get(`${api("topics", name, "partitions", each.partition, "records")}?last=${share}&limit=${share}`, signal));
+    rows = pages.flatMap((each) => each.items);
+    note.textContent = topic.count === null ? "The topic cannot be described." : `The newest ${plural(rows.length, "record")} of at most ${number(topic.count)}.`;
+    table.show(rows);
+  }
+  draw();
+  if ((await described(name, signal)).count === null) {
+    fill(place, h("p", {}, link("#/dead-letters", "Dead letters")), h("h1", {}, name), problem(new Error("There is no such topic, or you may not describe it.")));
+    return { title: name };
+  }
+  await refresh();
+  return { title: name };
+}
+
+function pretty(payload) {
+  const shown = text(payload);
+  try {
+    return JSON.stringify(JSON.parse(shown), null, 2);
+  } catch {
+    return shown;
+  }
+}
+
+function outcomes(answer) {
+  const table = new Table(
+    [
+      { name: "place", title: "Record", of: (row) => `${row.partition}/${row.offset}` },
+      { name: "outcome", title: "Outcome", of: (row) => row.outcome, show: (word) => badge(word.replaceAll("_", " "), KINDS[word]) },
+      { name: "to", title: "To", of: (row) => row.to, show: (to_, row) => (row.to_offset === null ? to_ : `${to_} ${row.to_partition}/${row.to_offset}`) },
+      { name: "detail", title: "Detail", of: (row) => row.detail },
+    ],
+    { label: "Outcomes" },
+  );
+  table.show(answer.items);
+  return [table.element, Object.entries(answer.unsearched).map(([topic, why]) => h("p", { class: "warning" }, badge("not sure", "warn"), ` ${topic}: ${why}.`))];
+}
