@@ -201,6 +201,7 @@ browser: $(VENV)/dev.stamp ## hostile web pages, and the console's, in Chromium;
 	PYTHONPATH=tests $(BIN)/python -m browser.run
 	PYTHONPATH=tests $(BIN)/python -m browser.records
 	PYTHONPATH=tests:examples $(BIN)/python -m browser.console_operations
+	PYTHONPATH=tests $(BIN)/python -m browser.console_all
 
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"

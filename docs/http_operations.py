@@ -39,6 +39,8 @@ _COMMON = {"400", "401", "403", "500", "503"}
 #: Headings, by the part of the path after the version.
 _SECTIONS = {
     "topics": "Topics and records",
+    "topic-keys": "Topics and records",
+    "usage": "Usage of topics and groups",
     "groups": "Groups",
     "cluster": "Cluster",
     "connections": "Connections and damage",

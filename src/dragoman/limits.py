@@ -922,6 +922,9 @@ HTTP_CHANGES_AT_ONCE_MAX = 100
 HTTP_CHANGES_SECONDS = 5.0
 #: Items in one page of a listing. A request for more is refused.
 HTTP_PAGE_ITEMS_MAX = 1000
+#: Committed offsets of a node's groups in one page of a list with lags. Groups beyond it are listed
+#: without their lag.
+HTTP_COMMITS_MAX = 100_000
 #: Seconds that a listing or a description waits for other nodes, a hundred partitions at a time.
 #: Then it lacks what they have.
 HTTP_NODES_SECONDS = 2

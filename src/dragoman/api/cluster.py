@@ -17,6 +17,7 @@ from dragoman import __version__, limits
 from dragoman.api.access import Access
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import ApiError
+from dragoman.api.usage_values import ChangedSetting, ChangedSettings
 from dragoman.api.values import (
     ClusterStatus,
     Elected,
@@ -362,6 +363,20 @@ class ClusterService:
         )
 
     # ---- settings
+
+    def changed_settings(self, caller: Caller) -> ChangedSettings:
+        self._access.require_cluster(caller, Operation.DESCRIBE_CONFIGS)
+        return ChangedSettings(
+            items=tuple(
+                ChangedSetting(
+                    node_id=None if node == EVERY_NODE else node,
+                    name=name,
+                    value=None if is_inert(name) else value,
+                )
+                for node, config in sorted(self._image.node_configs.items())
+                for name, value in sorted(config.items())
+            )
+        )
 
     async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told:
         self._access.require_cluster(caller, Operation.ALTER_CONFIGS)

@@ -31,6 +31,7 @@ from dragoman.api.readiness import has_metadata_leader, objection
 from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
+from dragoman.api.usage import UsageService
 from dragoman.api.values import Check, PipelineList, PipelineStatus
 from dragoman.net.requests import Requests
 from dragoman.operating_system import platforms
@@ -90,6 +91,7 @@ class BrokerView:
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.records = RecordService(node.broker, node.listeners.budget)
         self.groups = GroupService(node.broker)
+        self.usage = UsageService(node.broker)
         self.cluster = ClusterService(node, lambda: not self.objection())
         self.captures = CaptureService(
             node.broker.context, node.captures, node.broker, node.broker.audit

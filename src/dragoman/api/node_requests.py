@@ -177,6 +177,58 @@ class RemoveGroup(NodeRequest[RemovedGroup], frozen=True, kw_only=True, tag="Rem
     validate_only: bool = False
 
 
+# ---- lists with measures
+
+
+class TopicsMeasured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """By topic: records and bytes of the partitions that a node leads, and how many of the groups
+    that it coordinates have committed offsets. What is zero is left out.
+    """
+
+    records: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    groups: dict[str, int] = {}
+
+
+class MeasureTopics(NodeRequest[TopicsMeasured], frozen=True, kw_only=True, tag="MeasureTopics"):
+    """Those of these topics that the caller may describe."""
+
+    topics: tuple[str, ...]
+
+
+class GroupCommits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    group: str
+    protocol: str = ""
+    state: str = ""
+    members: int = 0
+    #: Committed offsets by topic and partition.
+    offsets: dict[str, dict[int, int]] = {}
+    #: Whether the offsets are there; they are too many otherwise.
+    is_whole: bool = True
+
+
+class GroupsMeasured(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[GroupCommits, ...] = ()
+
+
+class MeasureGroups(NodeRequest[GroupsMeasured], frozen=True, kw_only=True, tag="MeasureGroups"):
+    """As `ListGroups`, with committed offsets in topics that the caller may describe."""
+
+    after: str = ""
+    limit: int
+
+
+class FoundEnds(msgspec.Struct, frozen=True, kw_only=True):
+    #: High watermarks by topic and partition.
+    ends: dict[str, dict[int, int]] = {}
+
+
+class FindEnds(NodeRequest[FoundEnds], frozen=True, kw_only=True, tag="FindEnds"):
+    """The ends of partitions that the node leads, of topics that the caller may describe."""
+
+    partitions: dict[str, tuple[int, ...]]
+
+
 # ---- history
 
 
@@ -233,6 +285,9 @@ Request: TypeAlias = (
     | ResetOffsets
     | RemoveOffsets
     | RemoveGroup
+    | MeasureTopics
+    | MeasureGroups
+    | FindEnds
     | ListFigures
     | ReadFigures
 )

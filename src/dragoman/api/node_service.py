@@ -13,6 +13,7 @@ from dragoman.api.node_figures import NodeFigures
 from dragoman.api.node_groups import NodeGroups
 from dragoman.api.node_rpc import PROTOCOL, NodeHandlers
 from dragoman.api.node_topics import NodeBroker, NodeTopics
+from dragoman.api.node_usage import NodeUsage
 from dragoman.broker.leader_queues import LeaderQueues
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def serve_other_nodes(
     handlers = NodeHandlers()
     NodeTopics(broker).serve(handlers)
     NodeGroups(broker).serve(handlers)
+    NodeUsage(broker).serve(handlers)
     NodeFigures(broker, history).serve(handlers)
     queues.protocols[PROTOCOL] = handlers.answer
     return handlers

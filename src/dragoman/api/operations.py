@@ -59,6 +59,12 @@ from dragoman.api.topic_values import (
     TruncatedTopic,
     Truncation,
 )
+from dragoman.api.usage_values import (
+    ChangedSettings,
+    GroupUsagePage,
+    TopicKeyList,
+    TopicUsagePage,
+)
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -110,9 +116,15 @@ class Topics(Protocol):
     def list_topics(self, caller: Caller, after: str, limit: PageLimit) -> TopicPage: ...
 
     @operation(
-        "POST", "/api/v1/topics", "Create a topic", creates=True, refuses=(400, 408, 409, 413, 415)
+        "POST",
+        "/api/v1/topics",
+        "Create a topic; `validate_only=true` only checks the request, and answers 204",
+        creates=True,
+        refuses=(400, 408, 409, 413, 415),
     )
-    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
+    async def create_topic(
+        self, caller: Caller, topic: NewTopic, validate_only: bool
+    ) -> TopicDescription | None:
         """Returns when the topic is durable and can be written to."""
         ...
 
@@ -178,6 +190,25 @@ class Topics(Protocol):
     ) -> TruncatedTopic:
         """Refused as a whole when a partition refuses it."""
         ...
+
+    @operation("GET", "/api/v1/topic-keys", "The keys of topics' configurations, with meanings")
+    def list_topic_keys(self, caller: Caller) -> TopicKeyList: ...
+
+
+class Usage(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/usage/topics",
+        "What topics hold, and how many groups read them, in order of name, a page at a time",
+    )
+    async def topic_usage(self, caller: Caller, after: str, limit: PageLimit) -> TopicUsagePage: ...
+
+    @operation(
+        "GET",
+        "/api/v1/usage/groups",
+        "How far groups are behind, in order of name, a page at a time",
+    )
+    async def group_usage(self, caller: Caller, after: str, limit: PageLimit) -> GroupUsagePage: ...
 
 
 class Records(Protocol):
@@ -322,6 +353,9 @@ class Cluster(Protocol):
         refuses=_REQUEST,
     )
     async def elect(self, caller: Caller, wanted: Election) -> Elected: ...
+
+    @operation("GET", "/api/v1/cluster/settings", "Settings that were changed while nodes run")
+    def changed_settings(self, caller: Caller) -> ChangedSettings: ...
 
     @operation(
         "POST",
@@ -644,6 +678,9 @@ class NodeView(Protocol):
 
     @property
     def groups(self) -> Groups: ...
+
+    @property
+    def usage(self) -> Usage: ...
 
     @property
     def cluster(self) -> Cluster: ...

@@ -32,6 +32,7 @@ from dragoman.api.topic_values import (
     TruncatedTopic,
     Truncation,
 )
+from dragoman.api.usage_values import TopicKey, TopicKeyList
 from dragoman.api.values import (
     ConfigValue,
     NewTopic,
@@ -228,7 +229,9 @@ class TopicService:
             size_bytes=marks.size if marks is not None else None,
         )
 
-    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
+    async def create_topic(
+        self, caller: Caller, topic: NewTopic, validate_only: bool
+    ) -> TopicDescription | None:
         self._access.require_new_topic(caller, topic.name)
         default = broker_topics.DEFAULT
         new = broker_topics.NewTopic(
@@ -239,9 +242,11 @@ class TopicService:
             else default,
             config=topic.config,
         )
-        if self._broker.throttles.is_on:
+        if validate_only or self._broker.throttles.is_on:
             # What cannot be created uses nothing of a quota.
             self._broker.topics.check_new(new)
+        if validate_only:
+            return None
         self._quotas.count_mutations(caller, self._broker.topics.count_of(new))
         await future_of(self._broker.topics.create(new, _actor(caller)))
         return await self._describe(caller, topic.name)
@@ -269,6 +274,20 @@ class TopicService:
             name=name,
             items=self._config(config) if is_shown else (),
             validated_only=validate_only,
+        )
+
+    def list_topic_keys(self, caller: Caller) -> TopicKeyList:  # noqa: ARG002 # not secret
+        return TopicKeyList(
+            items=tuple(
+                TopicKey(
+                    name=name,
+                    type=key.kind.value,
+                    meaning=key.doc,
+                    choices=key.choices,
+                    effective=getattr(key, "effective", True),
+                )
+                for name, key in sorted(TOPIC_CONFIG.items())
+            )
         )
 
     # ---- partitions

@@ -38,7 +38,7 @@ def console(
         str,
         Parameter(
             name=["--bootstrap", "-b"],
-            help="Kafka listeners of brokers, as HOST:PORT, separated by commas.",
+            help="Kafka brokers of which records are read, as HOST:PORT, separated by commas.",
         ),
     ] = DEFAULT_BOOTSTRAP,
     server: Server = DEFAULT_SERVER,

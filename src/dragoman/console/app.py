@@ -65,6 +65,8 @@ _ANSWER_HEADERS: Final = ("content-type", "location", "retry-after", "x-request-
 _LISTS: Final = {
     "topics": "/api/v1/topics",
     "groups": "/api/v1/groups",
+    "topic-usage": "/api/v1/usage/topics",
+    "group-usage": "/api/v1/usage/groups",
     "connections": "/api/v1/connections",
     "captures": "/api/v1/captures",
     "pipelines": "/api/v1/pipelines",

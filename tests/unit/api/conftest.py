@@ -23,6 +23,13 @@ from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
 from dragoman.api.topic_values import TopicConfiguration, TopicDeletion
 from dragoman.api.topics import page_of
+from dragoman.api.usage_values import (
+    ChangedSettings,
+    GroupUsagePage,
+    TopicKeyList,
+    TopicUsage,
+    TopicUsagePage,
+)
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -123,16 +130,23 @@ class FakeTopics(dict[str, TopicDescription]):
             raise UnknownTopicError(f"there is no topic {name!r}")
         return self[name]
 
+    def list_topic_keys(self, caller: Caller) -> TopicKeyList:
+        return TopicKeyList(items=())
+
     def topic_configuration(self, caller: Caller, name: str) -> TopicConfiguration:
         return TopicConfiguration(name=name, items=self.describe_topic(caller, name).config)
 
-    async def create_topic(self, caller: Caller, topic: NewTopic) -> TopicDescription:
+    async def create_topic(
+        self, caller: Caller, topic: NewTopic, validate_only: bool
+    ) -> TopicDescription | None:
         await self._node.may_create.wait()
         if self._node.failure is not None:
             raise self._node.failure
         if topic.name in self:
             raise TopicExistsError(f"there is already a topic {topic.name!r}")
         validate_topic_config(topic.config)
+        if validate_only:
+            return None
         self[topic.name] = self.make(topic)
         return self[topic.name]
 
@@ -419,6 +433,32 @@ class FakeSecurity:
         )
 
 
+class FakeUsage:
+    """Topics and groups without records."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def topic_usage(self, caller: Caller, after: str, limit: PageLimit) -> TopicUsagePage:
+        names, following = page_of(self._node.topics, after, limit)
+        items = tuple(
+            TopicUsage(
+                name=name,
+                partitions=len(self._node.topics[name].partitions),
+                replication_factor=1,
+                internal=False,
+                records=0,
+                size_bytes=0,
+                groups=0,
+            )
+            for name in names
+        )
+        return TopicUsagePage(items=items, next=following)
+
+    async def group_usage(self, caller: Caller, after: str, limit: PageLimit) -> GroupUsagePage:
+        return GroupUsagePage(items=(), next=None)
+
+
 class FakeNode:
     def __init__(self) -> None:
         self.security = self.users = FakeSecurity()
@@ -438,6 +478,7 @@ class FakeNode:
         self.checks = (Check("recovery", "ok"), Check("damage", "warning", "in orders-0"))
         self.topics = FakeTopics(self)
         self.groups = FakeGroups()
+        self.usage = FakeUsage(self)
         self.records = FakeRecords()
         self.connections = FakeConnections()
         self.damage = FakeDamage()
@@ -520,6 +561,9 @@ class FakeNode:
 
     async def transfer(self, caller: Caller, wanted: Transfer) -> Told:
         return self.ask(wanted)
+
+    def changed_settings(self, caller: Caller) -> ChangedSettings:
+        return ChangedSettings(items=())
 
     async def change_settings(self, caller: Caller, wanted: NewSettings) -> Told:
         return self.ask(wanted)

@@ -123,9 +123,9 @@ def test_stream_past_its_quota_pauses(world: World) -> None:
 def test_partitions_that_are_created_and_deleted_count(world: World) -> None:
     services = Services(world)
     limit(world, controller_mutation_rate=1)
-    ask(world, services.topics.create_topic(ALICE, NewTopic(name="a", partitions=50)))
+    ask(world, services.topics.create_topic(ALICE, NewTopic(name="a", partitions=50), False))
     with pytest.raises(ThrottlingQuotaExceeded):
-        ask(world, services.topics.create_topic(ALICE, NewTopic(name="b", partitions=1)))
+        ask(world, services.topics.create_topic(ALICE, NewTopic(name="b", partitions=1), False))
     with pytest.raises(ThrottlingQuotaExceeded):
         ask(world, services.topics.delete_topic(ALICE, "a", validate_only=False))
     ask(world, services.topics.delete_topic(BOB, "a", validate_only=False))

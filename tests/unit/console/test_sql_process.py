@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dragoman.config.console import KafkaTarget
 
 from dragoman import limits
+from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.sessions import Session
 from dragoman.console.sql.process import COMMAND, answer_of

@@ -50,6 +50,7 @@ from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.topics import TopicService
+from dragoman.api.usage import UsageService
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
@@ -144,6 +145,7 @@ class Stage:
         node: Any = SimpleNamespace(broker=broker)
         self.topics = TopicService(broker, lambda _: ())
         self.groups = GroupService(broker)
+        self.usage = UsageService(broker)
         self.records = RecordService(broker, MemoryBudget(64 << 20))
         self.cluster = ClusterService(node, lambda: True)
         captures: Any = self.world.captures
@@ -249,7 +251,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     ],
     "create_topic": [
         Row(
-            lambda s: s.topics.create_topic(CALLER, NewTopic(name="fresh", partitions=0)),
+            lambda s: s.topics.create_topic(CALLER, NewTopic(name="fresh", partitions=0), False),
             "create topic fresh|create cluster",
         )
     ],
@@ -312,6 +314,23 @@ ROWS: Final[dict[str, list[Row]]] = {
             "write topic t",
         )
     ],
+    "list_topic_keys": [Row(lambda s: s.topics.list_topic_keys(CALLER), "")],
+    "topic_usage": [
+        Row(lambda s: s.usage.topic_usage(CALLER, "a", LIMIT), "describe topic t", lacks("'t'")),
+        Row(
+            lambda s: s.usage.topic_usage(CALLER, "a", LIMIT),
+            "describe topic t,describe group g",
+            lambda answer: is_refusal(answer) or "groups=1" not in str(answer),
+        ),
+    ],
+    "group_usage": [
+        Row(lambda s: s.usage.group_usage(CALLER, "", LIMIT), "describe group g", lacks("'g'")),
+        Row(
+            lambda s: s.usage.group_usage(CALLER, "", LIMIT),
+            "describe group g,describe topic t",
+            lambda answer: is_refusal(answer) or "'t'" not in str(answer),
+        ),
+    ],
     "list_groups": [
         Row(lambda s: s.groups.list_groups(CALLER, "", LIMIT), "describe group g", lacks("'g'"))
     ],
@@ -354,6 +373,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "remove_node": _cluster(lambda s: s.cluster.remove_node(CALLER, NodeId(9)), "alter"),
     "transfer": _cluster(lambda s: s.cluster.transfer(CALLER, Transfer()), "alter"),
     "move_replicas": _cluster(lambda s: s.cluster.move_replicas(CALLER, NewMoves()), "alter"),
+    "changed_settings": _cluster(lambda s: s.cluster.changed_settings(CALLER), "describe_configs"),
     "change_settings": _cluster(
         lambda s: s.cluster.change_settings(CALLER, NewSettings()), "alter_configs"
     ),

@@ -9,6 +9,7 @@ const PAGES = {
   "": ["overview.js", "Overview"],
   topics: ["topics.js", "Topics"],
   groups: ["groups.js", "Groups"],
+  cluster: ["cluster.js", "Cluster"],
   captures: ["captures.js", "Captures"],
   pipelines: ["pipelines.js", "Pipelines"],
   "dead-letters": ["dead-letters.js", "Dead letters"],
@@ -53,6 +54,7 @@ async function show() {
     return;
   }
   document.title = `${page[1]} · Dragoman`;
+  main.setAttribute("aria-busy", "true");
   try {
     const module = await import(`./pages/${page[0]}`);
     if (shown !== mine) return;
@@ -65,6 +67,8 @@ async function show() {
     plan(mine);
   } catch (error) {
     if (shown === mine && error.name !== "AbortError") fill(main, h("h1", {}, page[1]), problem(error));
+  } finally {
+    if (shown === mine) main.removeAttribute("aria-busy");
   }
 }
 
@@ -87,13 +91,14 @@ function plan(mine) {
 
 const stale = h("p", { class: "stale", role: "status", hidden: true });
 
+// The links stay as they are, so that the one that was followed keeps the focus.
 function drawNavigation(name) {
-  fill(
-    navigation,
-    Object.entries(PAGES).map(([key, [, title]]) =>
-      h("a", { href: `#/${key}`, "aria-current": key === name ? "page" : null }, title),
-    ),
-  );
+  if (!navigation.firstChild) fill(navigation, Object.entries(PAGES).map(([key, [, title]]) => h("a", { href: `#/${key}` }, title)));
+  Object.keys(PAGES).forEach((key, index) => {
+    const each = navigation.children[index];
+    if (key === name) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  });
 }
 
 function drawAccount() {

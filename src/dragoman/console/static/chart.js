@@ -4,6 +4,7 @@ import { fill, h, svg } from "./dom.js";
 import { NOTHING, isMissing, time } from "./format.js";
 
 const WIDTH = 640;
+const WIDTH_SMALL = 340;
 const HEIGHT = 180;
 const LEFT = 62;
 const RIGHT = 10;
@@ -13,69 +14,77 @@ const COLORS = 8;
 
 /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. `show` formats values. */
 export function chart(title, times, series, show) {
-  const box = h("figure", { class: "chart" }, h("figcaption", {}, title));
-  const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
-  if (times.length < 2 || !known.length) {
-    box.append(h("p", { class: "muted" }, "No figures yet."));
-    return box;
+  const made = new Chart(title, show);
+  made.draw(times, series);
+  return made.element;
+}
+
+/** A chart that is drawn again and again; the reading under the pointer stays. */
+export class Chart {
+  /** `base` 1024 rounds the axis as sizes in bytes are shown. */
+  constructor(title, show, base = 10) {
+    this.base = base;
+    this.title = title;
+    this.show = show;
+    this.at = null;
+    this.place = h("div", {});
+    this.reading = h("div", { class: "reading muted" });
+    this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.place, this.reading);
   }
-  const top = rounded(Math.max(...known, 1e-9));
-  const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (WIDTH - LEFT - RIGHT);
-  const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
-  const lines = series.map((each, index) =>
-    svg("path", { d: path(times, each.values, x, y), class: `line color-${index % COLORS}` }),
-  );
-  const grid = [0, 0.5, 1].map((part) => [
-    svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(part * top), y2: y(part * top), class: "grid" }),
-    svg("text", { x: LEFT - 6, y: y(part * top) + 4, "text-anchor": "end" }, show(part * top)),
-  ]);
-  const ends = [0, 0.5, 1].map((part, index) => {
-    const ms = times[0] + part * (times.at(-1) - times[0]);
-    const anchor = ["start", "middle", "end"][index];
-    return svg("text", { x: x(ms), y: HEIGHT - 6, "text-anchor": anchor }, time(ms));
-  });
-  const cursor = svg("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
-  const reading = h("div", { class: "reading muted" });
-  const last = times.length - 1;
-  const read = (index) => {
-    fill(
-      reading,
-      h("span", {}, time(times[index])),
-      series.map((each, at) =>
-        h("span", {}, h("i", { class: `dot color-${at % COLORS}` }), `${each.name}: `,
-          h("b", {}, isMissing(each.values[index]) ? NOTHING : show(each.values[index]))),
-      ),
-    );
-  };
-  const picture = svg(
-    "svg",
-    {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+
+  draw(times, series) {
+    const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
+    if (times.length < 2 || !known.length) {
+      fill(this.place, h("p", { class: "muted" }, "No figures yet: nodes take a sample every 15 seconds."));
+      fill(this.reading);
+      return;
+    }
+    const top = rounded(Math.max(...known) || 1, this.base);
+    // Text keeps its size on a small screen.
+    const width = window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
+    const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (width - LEFT - RIGHT);
+    const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
+    const last = times.length - 1;
+    const lines = series.map((each, index) =>
+      svg("path", { d: path(times, each.values, x, y), class: `line color-${index % COLORS}` }));
+    const grid = [0, 0.5, 1].map((part) => [
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(part * top), y2: y(part * top), class: "grid" }),
+      svg("text", { x: LEFT - 6, y: y(part * top) + 4, "text-anchor": "end" }, this.show(part * top)),
+    ]);
+    const ends = [0, 0.5, 1].map((part, index) => {
+      const ms = times[0] + part * (times.at(-1) - times[0]);
+      return svg("text", { x: x(ms), y: HEIGHT - 6, "text-anchor": ["start", "middle", "end"][index] }, time(ms));
+    });
+    const cursor = svg("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
+    const read = (index) => {
+      const isChosen = this.at !== null;
+      cursor.setAttribute("x1", x(times[index]));
+      cursor.setAttribute("x2", x(times[index]));
+      cursor.setAttribute("visibility", isChosen ? "visible" : "hidden");
+      fill(this.reading, h("span", {}, time(times[index])),
+        series.map((each, at) =>
+          h("span", {}, h("i", { class: `dot color-${at % COLORS}` }), `${each.name}: `,
+            h("b", {}, isMissing(each.values[index]) ? NOTHING : this.show(each.values[index])))));
+    };
+    const newest = () => Math.max(0, times.findLastIndex((_, index) => series.some((each) => !isMissing(each.values[index]))));
+    const picture = svg("svg", {
+      viewBox: `0 0 ${width} ${HEIGHT}`,
       role: "img",
-      "aria-label": summary(title, times, series, show),
+      "aria-label": summary(this.title, times, series, this.show),
       onpointermove: (event) => {
         const bounds = picture.getBoundingClientRect();
-        const at = ((event.clientX - bounds.left) / bounds.width) * WIDTH;
-        const part = (at - LEFT) / (WIDTH - LEFT - RIGHT);
-        const index = Math.min(last, Math.max(0, Math.round(part * last)));
-        cursor.setAttribute("x1", x(times[index]));
-        cursor.setAttribute("x2", x(times[index]));
-        cursor.setAttribute("visibility", "visible");
-        read(index);
+        const at = ((event.clientX - bounds.left) / bounds.width) * width;
+        this.at = Math.min(1, Math.max(0, (at - LEFT) / (width - LEFT - RIGHT)));
+        read(Math.round(this.at * last));
       },
       onpointerleave: () => {
-        cursor.setAttribute("visibility", "hidden");
-        read(last);
+        this.at = null;
+        read(newest());
       },
-    },
-    grid,
-    ends,
-    lines,
-    cursor,
-  );
-  read(last);
-  box.append(picture, reading);
-  return box;
+    }, grid, ends, lines, cursor);
+    fill(this.place, picture);
+    read(this.at === null ? newest() : Math.round(this.at * last));
+  }
 }
 
 function path(times, values, x, y) {
@@ -86,15 +95,18 @@ function path(times, values, x, y) {
       isBroken = true;
       return;
     }
-    text += `${isBroken ? "M" : "L"}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}`;
+    // A stroke without length is drawn as a dot: a sample between two gaps can be seen.
+    text += `${isBroken ? "M" : "L"}${x(times[index]).toFixed(1)} ${y(value).toFixed(1)}${isBroken ? "h0" : ""}`;
     isBroken = false;
   });
   return text;
 }
 
-function rounded(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((each) => each * power).find((each) => each >= value);
+/** The end of an axis: not below the value, and easy to halve. */
+function rounded(value, base) {
+  const unit = base === 1024 ? 1024 ** Math.max(0, Math.floor(Math.log(value) / Math.log(1024))) : 1;
+  const power = 10 ** Math.floor(Math.log10(value / unit));
+  return [1, 2, 4, 6, 10].map((each) => each * power * unit).find((each) => each >= value * 0.9999);
 }
 
 function summary(title, times, series, show) {

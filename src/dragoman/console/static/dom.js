@@ -39,3 +39,13 @@ export function fill(element, ...children) {
   append(element, children);
   return element;
 }
+
+const DRAWN = new WeakMap();
+
+/** Replace what an element contains if the value it shows has changed: a refresh keeps the focus. */
+export function drawn(element, value, make) {
+  const text = JSON.stringify(value);
+  if (DRAWN.get(element) === text) return;
+  DRAWN.set(element, text);
+  fill(element, make());
+}

@@ -32,6 +32,7 @@ export const rate = (show) => (value) => (isMissing(value) ? NOTHING : `${show(v
 
 export function duration(seconds) {
   if (isMissing(seconds)) return NOTHING;
+  if (seconds === 0) return "0 s";
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;

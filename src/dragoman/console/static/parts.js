@@ -8,6 +8,9 @@ export const link = (address, ...text) => h("a", { href: address }, ...text);
 /** The address of a page; each name is escaped. */
 export const to = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
 
+/** Text in which `backquotes` mark code. */
+export const marked = (text) => text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
+
 export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}` }, text);
 
 export const card = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content);
@@ -20,17 +23,62 @@ export const facts = (entries) =>
 export const figure = (name, value, note) =>
   h("div", { class: "figure" }, h("span", { class: "muted" }, name), h("strong", {}, value), note ? h("small", {}, note) : null);
 
+/** What a failure is, and what to do about it. */
 export function problem(error) {
-  return h("p", { class: "problem", role: "alert" }, error.message, error.code ? h("code", {}, error.code) : null);
+  return h("div", { class: "problem", role: "alert" },
+    h("p", {}, remedyTitle(error), error.message, error.code ? h("code", {}, error.code) : null),
+    remedy(error) ? h("p", { class: "remedy" }, remedy(error)) : null);
+}
+
+const remedyTitle = (error) => (error.status === 403 && error.code !== "read_only" ? "A right is missing: " : "");
+
+function remedy(error) {
+  if (error.status === 403 && error.code !== "read_only") return "An administrator grants rights with dragoman acl add.";
+  if (error.status === 404) return "It may have been deleted since the page was loaded.";
+  if (error.status === 503) return "The same request may succeed later.";
+  return null;
+}
+
+/** The value of a promise, or its error: a page shows what it may. Aborted requests are no errors. */
+export async function settled(promise) {
+  try {
+    return { value: await promise };
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return { error };
+  }
+}
+
+/** A line to copy. */
+export function copied(name, text) {
+  const button = h("button", {
+    class: "quiet", type: "button", "aria-label": `Copy ${name}`,
+    onclick: async () => {
+      await navigator.clipboard?.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    },
+  }, "Copy");
+  return h("div", { class: "same" }, h("span", { class: "muted" }, name), h("code", {}, text), button);
+}
+
+/** Several lines to copy. */
+export function snippet(title, text) {
+  const button = h("button", {
+    class: "quiet", type: "button", "aria-label": `Copy ${title}`,
+    onclick: async () => {
+      await navigator.clipboard?.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    },
+  }, "Copy");
+  return h("div", { class: "snippet" }, h("div", { class: "bar" }, h("h3", {}, title), button), h("pre", { tabindex: "0" }, text));
 }
 
 /** How to do the same on the command line and over HTTP. */
 export function equivalent(command, request) {
-  const line = (name, text) =>
-    h("div", { class: "same" }, h("span", { class: "muted" }, name), h("code", {}, text),
-      h("button", { class: "quiet", onclick: () => navigator.clipboard?.writeText(text) }, "Copy"));
   return h("details", { class: "equivalent" }, h("summary", {}, "Command line and API"),
-    line("CLI", command), request ? line("HTTP", request) : null);
+    [command].flat().map((each) => copied("CLI", each)), [request].flat().filter(Boolean).map((each) => copied("HTTP", each)));
 }
 
 /** A word as the shell takes it. */

@@ -8,8 +8,8 @@ const ALL_MAX = 200;
 
 /**
  * `columns`: {name, title, of: (row) => value, show: (value, row) => text or element, isNumber,
- * help}. `key` names a row. Options: `order` {name, isDown}, `search` (row) => text, `placeholder`,
- * `empty` text, `onOpen` (row) => address.
+ * help, isPlain: not sorted by}. Options: `order` {name, isDown}, `search` (row) => text, `placeholder`,
+ * `empty` text, `key` (row) => what names it: its element stays when figures change.
  */
 export class Table {
   constructor(columns, options = {}) {
@@ -18,6 +18,7 @@ export class Table {
     this.rows = [];
     this.order = options.order ?? { name: columns[0].name, isDown: false };
     this.words = "";
+    this.made = new Map();
     this.count = h("span", { class: "muted", role: "status" });
     this.input = h("input", {
       type: "search",
@@ -41,15 +42,22 @@ export class Table {
     this.drawHead();
   }
 
+  /** Filter by these words, as if they were typed. */
+  filter(words) {
+    this.input.value = this.words = words;
+  }
+
   show(rows) {
     this.rows = rows;
-    this.draw();
+    // What is being pressed must not change before it is released.
+    if (!this.body.matches(":active")) this.draw();
   }
 
   drawHead() {
     fill(
       this.head,
       this.columns.map((column) => {
+        if (column.isPlain) return h("th", { scope: "col" }, column.title);
         const isOrder = this.order.name === column.name;
         const sort = isOrder ? (this.order.isDown ? "descending" : "ascending") : "none";
         const button = h(
@@ -97,11 +105,12 @@ export class Table {
     const rows = this.shown ?? [];
     if (!rows.length) {
       const text = this.rows.length ? "Nothing fits the filter." : (this.options.empty ?? "Nothing here.");
-      fill(this.body, h("tr", {}, h("td", { colspan: this.columns.length, class: "muted" }, text)));
+      this.made.clear();
+      fill(this.body, h("tr", {}, h("td", { colspan: this.columns.length, class: "muted none" }, text)));
       return;
     }
     if (rows.length <= ALL_MAX) {
-      fill(this.body, rows.map((row) => this.row(row)));
+      this.place(rows.map((row) => this.rowOf(row)));
       return;
     }
     const seen = Math.ceil(this.scroller.clientHeight / ROW_PX) || 30;
@@ -111,7 +120,37 @@ export class Table {
     const last = Math.min(rows.length, first + 3 * seen);
     const gap = (count) =>
       h("tr", { "aria-hidden": "true" }, h("td", { colspan: this.columns.length, class: "gap" }, this.gap(count)));
-    fill(this.body, gap(first), rows.slice(first, last).map((row) => this.row(row)), gap(rows.length - last));
+    const shown = rows.slice(first, last).map((row) => this.rowOf(row));
+    this.place([first ? gap(first) : null, ...shown, last < rows.length ? gap(rows.length - last) : null].filter(Boolean));
+  }
+
+  /** Put rows into the body. Rows that are there stay, so that a refresh keeps the focus. */
+  place(elements) {
+    const wanted = new Set(elements);
+    for (const each of [...this.body.children]) if (!wanted.has(each)) each.remove();
+    elements.forEach((each, index) => {
+      if (this.body.children[index] !== each) this.body.insertBefore(each, this.body.children[index] ?? null);
+    });
+    for (const [key, each] of this.made) if (!wanted.has(each.element)) this.made.delete(key);
+  }
+
+  /** The element of a row; the one made before where nothing has changed. */
+  rowOf(row) {
+    const key = this.options.key ? this.options.key(row) : row;
+    const text = JSON.stringify(row);
+    const known = this.made.get(key);
+    if (known?.text === text) return known.element;
+    const made = this.row(row);
+    if (known && known.element.isConnected) {
+      // Buttons act on the row that they were made for, so all cells are new; the focus stays.
+      const focused = targets(known.element).indexOf(document.activeElement);
+      known.element.replaceChildren(...made.children);
+      if (focused >= 0) targets(known.element)[focused]?.focus({ preventScroll: true });
+      known.text = text;
+      return known.element;
+    }
+    this.made.set(key, { text, element: made });
+    return made;
   }
 
   gap(count) {
@@ -127,11 +166,13 @@ export class Table {
       this.columns.map((column) => {
         const value = column.of(row);
         const shown = column.show ? column.show(value, row) : isMissing(value) ? NOTHING : value;
-        return h("td", { class: column.isNumber ? "number" : null, "data-title": column.title }, shown);
+        return h("td", { class: column.isNumber ? "number" : null, "data-title": column.title }, h("div", {}, shown));
       }),
     );
   }
 }
+
+const targets = (row) => [...row.querySelectorAll("a, button, input, select")];
 
 function compared(one, other) {
   if (isMissing(one)) return isMissing(other) ? 0 : 1;

@@ -1,34 +1,57 @@
 // Who is connected, by protocol.
 
-import { get } from "../api.js";
+import { api, get, remove } from "../api.js";
+import { action, toolbar } from "../actions.js";
 import { fill, h } from "../dom.js";
-import { bytes, duration, number } from "../format.js";
-import { badge, equivalent, figure } from "../parts.js";
+import { NOTHING, bytes, duration, number } from "../format.js";
+import { badge, confirmed, equivalent, facts, figure, settled, toast } from "../parts.js";
 import { Table } from "../table.js";
 
-export async function show(place, { state, signal }) {
+export async function show(place, { state, signal, search }) {
   const figures = h("div", { class: "figures" });
   const table = new Table(
     [
       { name: "id", title: "Connection", of: (row) => row.id, show: (text) => h("span", { class: "mono" }, text) },
-      { name: "protocol", title: "Protocol", of: (row) => row.protocol, show: (text) => badge(text || "not known yet") },
+      { name: "protocol", title: "Protocol", of: (row) => row.protocol || "not known yet", show: (text) => badge(text) },
       { name: "client", title: "Client", of: (row) => row.client_id },
       { name: "user", title: "User", of: (row) => row.user },
       { name: "peer", title: "Address", of: (row) => row.peer },
       { name: "encrypted", title: "TLS", of: (row) => (row.encrypted ? "yes" : "no") },
       { name: "age", title: "Age", of: (row) => row.age_ms, isNumber: true, show: (ms) => duration(ms / 1000) },
-      { name: "idle", title: "Idle", of: (row) => row.idle_ms, isNumber: true, show: (ms) => (ms === null ? "–" : duration(ms / 1000)) },
-      { name: "bytes", title: "Bytes", of: (row) => row.bytes, isNumber: true, show: bytes },
-    ],
-    { search: (row) => JSON.stringify(row), placeholder: "Filter connections", label: "Connections" },
+      { name: "idle", title: "Idle", of: (row) => row.idle_ms, isNumber: true, show: (ms) => (ms === null ? NOTHING : duration(ms / 1000)) },
+      { name: "bytes", title: "Bytes", of: (row) => row.bytes, isNumber: true, show: bytes, help: "Received and sent" },
+      state.isReadOnly ? null : { name: "close", title: "Action", isPlain: true, of: () => null, show: (_, row) => action(state, "Close", () => close(row), { isDangerous: true, label: `Close ${row.id}` }) },
+    ].filter(Boolean),
+    { search: (row) => `${row.id} ${row.protocol} ${row.client_id} ${row.user} ${row.peer}`, placeholder: "Filter connections", label: "Connections",
+      key: (row) => row.id, empty: "Nothing is connected." },
   );
-  fill(place, h("h1", {}, "Connections"), figures, table.element, equivalent(`curl ${state.server}/api/v1/connections`, `GET ${state.server}/api/v1/connections`));
+  if (search.get("filter")) table.filter(search.get("filter"));
+  const which = h("p", { class: "muted" });
+  fill(place, h("h1", {}, "Connections"), which, state.isReadOnly ? toolbar(state) : null, figures, table.element,
+    equivalent([`curl ${state.server}/api/v1/connections`, `curl -X DELETE ${state.server}/api/v1/connections/ID`],
+      [`GET ${state.server}/api/v1/connections`, `DELETE ${state.server}/api/v1/connections/ID`]));
+
+  async function close(row) {
+    const what = [
+      h("p", {}, "The client is disconnected. Most clients connect again at once: to keep one out, disable its user or deny it by a rule."),
+      facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer]]),
+    ];
+    if (!(await confirmed("Close this connection?", what, "Close"))) return;
+    const { error } = await settled(remove(api("connections", row.id)));
+    toast(error ? error.message : `${row.id} is closed.`, error ? "bad" : "good");
+    await refresh();
+  }
+
   async function refresh() {
-    const { items } = await get("lists/connections", signal);
+    const found = await get("lists/connections", signal);
     const counts = new Map();
-    for (const each of items) counts.set(each.protocol, (counts.get(each.protocol) ?? 0) + 1);
-    fill(figures, [...counts].map(([name, count]) => figure(name, number(count))));
-    table.show(items);
+    for (const each of found.items) {
+      const name = each.protocol || "not known yet";
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
+    which.textContent = "Those of the node that the console asks; each node lists its own.";
+    fill(figures, [...counts].sort().map(([name, count]) => figure(name, number(count))));
+    table.show(found.items);
   }
   await refresh();
   return { refresh };

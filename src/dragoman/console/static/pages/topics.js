@@ -1,106 +1,76 @@
-// Topics, and one of them.
+// The list of topics; one of them is in `topic.js`.
 
-import { api, get } from "../api.js";
+import { get } from "../api.js";
+import { action, toolbar } from "../actions.js";
 import { fill, h } from "../dom.js";
-import { bytes, number } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, shell, tabs, to } from "../parts.js";
+import { newestOf } from "../figures.js";
+import { NOTHING, bytes, compact, isMissing, number, rate } from "../format.js";
+import { badge, equivalent, link, settled, to } from "../parts.js";
 import { Table } from "../table.js";
-import { showRecords } from "./records.js";
+import { createTopic } from "./topic-changes.js";
+import { showTopic } from "./topic.js";
 
 export async function show(place, context) {
   return context.parts.length ? showTopic(place, context) : showList(place, context);
 }
 
-async function showList(place, { state, signal }) {
+const RATES = ["topic_records_in_per_second", "topic_records_out_per_second", "topic_bytes_in_per_second", "topic_bytes_out_per_second"];
+
+async function showList(place, { state, signal, search }) {
   const table = new Table(
     [
       { name: "name", title: "Topic", of: (row) => row.name, show: (name, row) => [link(to("topics", name), name), row.internal ? [" ", badge("internal")] : ""] },
       { name: "partitions", title: "Partitions", of: (row) => row.partitions, isNumber: true, show: number },
       { name: "copies", title: "Replicas", of: (row) => row.replication_factor, isNumber: true, show: number },
+      { name: "records", title: "Records", of: (row) => row.records, isNumber: true, show: compact, help: "At most as many: compaction leaves gaps in the offsets" },
+      { name: "size", title: "Size", of: (row) => row.size_bytes, isNumber: true, show: bytes, help: "On the disks of the leaders" },
+      { name: "in", title: "In", of: (row) => row.in, isNumber: true, show: (value, row) => flow(value, row.writers), help: "Records per second, and the protocols that write" },
+      { name: "out", title: "Out", of: (row) => row.out, isNumber: true, show: (value, row) => flow(value, row.readers), help: "Records per second, and the protocols that read" },
+      { name: "groups", title: "Groups", of: (row) => row.groups, isNumber: true, show: number, help: "Groups with committed offsets" },
     ],
-    { search: (row) => row.name, placeholder: "Filter topics", label: "Topics", empty: "There are no topics yet." },
+    { search: (row) => row.name, placeholder: "Filter topics", label: "Topics", key: (row) => row.name, empty: "There are no topics yet. Create one, or let a client write to it." },
   );
   const internal = h("input", { type: "checkbox", onchange: () => draw() });
   table.element.querySelector(".bar").append(h("label", { class: "inline" }, internal, "Internal topics"));
+  if (search.get("filter")) table.filter(search.get("filter"));
   let items = [];
   const draw = () => table.show(items.filter((each) => internal.checked || !each.internal));
-  fill(place, h("h1", {}, "Topics"), table.element, equivalent(`dragoman topic list --server ${state.server}`, `GET ${state.server}/api/v1/topics`));
+  const missing = h("p", { class: "stale", hidden: true });
+  fill(place,
+    h("div", { class: "heading" }, h("h1", {}, "Topics"), toolbar(state, action(state, "Create topic", () => createTopic(state, refresh), { isMain: true }))),
+    missing, table.element,
+    equivalent([`dragoman topic list --server ${state.server}`, `dragoman topic create NAME --partitions 3 --server ${state.server}`],
+      [`GET ${state.server}/api/v1/usage/topics`, `POST ${state.server}/api/v1/topics`]));
   async function refresh() {
-    items = (await get("lists/topics", signal)).items;
+    const [found, rates] = await Promise.all([get("lists/topic-usage", signal), settled(newestOf(RATES, signal))]);
+    items = withRates(found.items, rates.value);
+    missing.hidden = !found.unreachable.length;
+    missing.textContent = `Nodes ${found.unreachable.join(", ")} do not answer: figures of what they lead are missing.`;
     draw();
   }
   await refresh();
   return { refresh };
 }
 
-async function showTopic(place, context) {
-  const { parts, state, signal } = context;
-  const [name, view = ""] = parts;
-  const base = to("topics", name);
-  const head = [h("p", {}, link("#/topics", "Topics")), h("h1", {}, name),
-    tabs(base, [["", "Partitions"], ["records", "Records"], ["configuration", "Configuration"]], view)];
-  if (view === "records") return showRecords(place, head, name, context);
-  const content = h("div", {});
-  fill(place, head, content,
-    equivalent(`dragoman topic describe ${shell(name)} --server ${state.server}`, `GET ${state.server}/${api("topics", name)}`));
-  async function refresh() {
-    const topic = await wholeTopic(name, signal);
-    fill(content, view === "configuration" ? configuration(topic) : partitions(topic));
+/** Topics with their rates. Those that the history combines have none. */
+function withRates(items, rates) {
+  const of = new Map();
+  for (const each of rates?.series ?? []) {
+    const value = each.values.findLast((one) => !isMissing(one));
+    if (!value) continue;
+    const found = of.get(each.labels.topic) ?? { in: 0, out: 0, writers: [], readers: [] };
+    if (each.name === "topic_records_in_per_second") found.in += value;
+    if (each.name === "topic_records_out_per_second") found.out += value;
+    if (each.name === "topic_bytes_in_per_second") found.writers.push(each.labels.protocol);
+    if (each.name === "topic_bytes_out_per_second") found.readers.push(each.labels.protocol);
+    of.set(each.labels.topic, found);
   }
-  await refresh();
-  return { refresh, title: name };
+  const isWhole = rates && !rates.leftOut.some((each) => each.budget === "topic traffic");
+  const none = isWhole ? { in: 0, out: 0, writers: [], readers: [] } : { in: null, out: null, writers: [], readers: [] };
+  return items.map((each) => ({ ...each, ...(of.get(each.name) ?? none) }));
 }
 
-/** A topic with all its partitions, which come a page at a time. */
-async function wholeTopic(name, signal) {
-  const path = api("topics", name);
-  const topic = await get(path, signal);
-  let next = topic.next;
-  while (next) {
-    const page = await get(`${path}?after=${encodeURIComponent(next)}`, signal);
-    topic.partitions.push(...page.partitions);
-    next = page.next;
-  }
-  return topic;
-}
-
-const sum = (values) => values.reduce((one, other) => one + (other ?? 0), 0);
-
-function partitions(topic) {
-  const table = new Table(
-    [
-      { name: "partition", title: "Partition", of: (row) => row.partition, isNumber: true },
-      { name: "leader", title: "Leader", of: (row) => row.leader, isNumber: true, show: (leader) => (leader === null ? badge("none", "bad") : leader) },
-      { name: "replicas", title: "Replicas", of: (row) => row.replicas.join(", ") },
-      { name: "in_sync", title: "In sync", of: (row) => row.in_sync.join(", "), show: (text, row) => (row.in_sync.length < row.replicas.length ? badge(text || "none", "warn") : text) },
-      { name: "start", title: "First offset", of: (row) => row.log_start_offset, isNumber: true, show: number },
-      { name: "end", title: "End", of: (row) => row.high_watermark, isNumber: true, show: number, help: "The offset after the last committed record" },
-      { name: "size", title: "Size", of: (row) => row.size_bytes, isNumber: true, show: bytes },
-    ],
-    { label: "Partitions" },
-  );
-  table.show(topic.partitions);
-  const records = sum(topic.partitions.map((each) => (each.high_watermark ?? 0) - (each.log_start_offset ?? 0)));
-  return [
-    h("div", { class: "figures" },
-      figure("Partitions", number(topic.partitions.length)),
-      figure("Offsets", number(records), "at most as many records"),
-      figure("Size", bytes(sum(topic.partitions.map((each) => each.size_bytes))), "on the answering node")),
-    card("Identity", facts([["Id", h("code", {}, topic.topic_id)], topic.hidden_from.length ? ["Hidden from", topic.hidden_from.join(", ")] : null])),
-    table.element,
-  ];
-}
-
-function configuration(topic) {
-  const table = new Table(
-    [
-      { name: "name", title: "Key", of: (row) => row.name, show: (text) => h("code", {}, text) },
-      { name: "value", title: "Value", of: (row) => row.value, show: (text) => h("span", { class: "mono" }, text) },
-      { name: "source", title: "Origin", of: (row) => row.source, show: (text) => badge(text.replaceAll("_", " "), text === "topic" ? "good" : "plain") },
-      { name: "effective", title: "Effect", of: (row) => row.effective, show: (is) => (is ? "" : "none, accepted for compatibility") },
-    ],
-    { search: (row) => `${row.name} ${row.value}`, placeholder: "Filter keys", label: "Configuration" },
-  );
-  table.show(topic.config);
-  return table.element;
+function flow(value, protocols) {
+  if (isMissing(value)) return NOTHING;
+  return [rate(compact)(value), protocols.length ? h("small", { class: "muted" }, ` ${protocols.join(", ")}`) : ""];
 }

@@ -1,0 +1,72 @@
+// Series of the nodes' histories: rates, sizes and lag over time.
+
+import { post } from "./api.js";
+import { h } from "./dom.js";
+import { isMissing } from "./format.js";
+
+export const RANGES = [["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
+
+/** Ask for figures: `{names, topics, groups, from, per_node}`. */
+export async function figuresOf(wanted, signal) {
+  return new Figures(await post("api/v1/figures/query", wanted, signal));
+}
+
+/** The newest values only. Two samples are asked for, as the newest may not be there yet. */
+export const newestOf = (names, signal, more = {}) => figuresOf({ names, from: "-45s", step_s: 15, ...more }, signal);
+
+export class Figures {
+  constructor(found) {
+    this.times = found.times;
+    this.series = found.series;
+    this.leftOut = found.left_out;
+    this.unreachable = found.unreachable;
+  }
+
+  of(name) {
+    return this.series.filter((each) => each.name === name);
+  }
+
+  /** The newest value of each series of a name, added up by a label or by node. */
+  newest(name, label) {
+    const found = new Map();
+    for (const each of this.of(name)) {
+      const value = each.values.findLast((one) => !isMissing(one));
+      if (isMissing(value)) continue;
+      const key = label === "node" ? each.node : (each.labels[label] ?? "");
+      found.set(key, (found.get(key) ?? 0) + value);
+    }
+    return found;
+  }
+
+  /** Columns for a chart: one for each value of a label, the largest first, at most `most`. */
+  by(name, label, most = 8) {
+    const sums = new Map();
+    for (const each of this.of(name)) {
+      const key = label === "node" ? `node ${each.node}` : (each.labels[label] ?? name);
+      const column = sums.get(key);
+      sums.set(key, column ? column.map((value, index) => added(value, each.values[index])) : each.values);
+    }
+    const weight = (values) => values.reduce((one, value) => one + (value ?? 0), 0);
+    return [...sums]
+      .sort((one, other) => weight(other[1]) - weight(one[1]))
+      .slice(0, most)
+      .map(([key, values]) => ({ name: key, values }));
+  }
+
+  /** One column: the sum of all series of a name. */
+  sum(name, title) {
+    const columns = this.of(name).map((each) => each.values);
+    if (!columns.length) return { name: title, values: this.times.map(() => null) };
+    return { name: title, values: columns.reduce((one, other) => one.map((value, index) => added(value, other[index]))) };
+  }
+}
+
+const added = (one, other) => (isMissing(one) ? other : isMissing(other) ? one : one + other);
+
+/** A choice of the time that charts show; it is kept while the page is shown. */
+export function rangeChoice(onChange) {
+  const select = h("select", { "aria-label": "Time shown", onchange: () => onChange(select.value) },
+    RANGES.map(([value, title]) => h("option", { value }, title)));
+  select.value = "-1h";
+  return select;
+}

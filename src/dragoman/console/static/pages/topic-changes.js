@@ -1,0 +1,199 @@
+// Changes of topics: each shows first what it would do.
+
+import { api, patch, post, query, remove } from "../api.js";
+import { change, difference, field } from "../actions.js";
+import { h } from "../dom.js";
+import { bytes, number, plural } from "../format.js";
+import { facts, marked, shell, to } from "../parts.js";
+
+const DRY = query({ validate_only: true });
+
+const text = (properties) => h("input", { autocomplete: "off", spellcheck: "false", ...properties });
+const count = (properties) => h("input", { type: "number", min: 1, ...properties });
+
+export function createTopic(state, onDone) {
+  const name = text({ required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", title: "Letters, digits, dots, underscores and dashes" });
+  const partitions = count({ placeholder: "the node's default", max: 10000 });
+  const copies = count({ placeholder: "the node's default", max: 32767 });
+  const policy = h("select", {}, ["", "delete", "compact", "compact,delete"].map((each) => h("option", { value: each }, each || "the node's default")));
+  const retention = text({ placeholder: "the node's default" });
+  const more = h("textarea", { placeholder: "segment.bytes=1048576", spellcheck: "false" });
+  const wanted = () => {
+    const config = lines(more.value);
+    if (policy.value) config["cleanup.policy"] = policy.value;
+    if (retention.value.trim()) config["retention.ms"] = milliseconds(retention.value);
+    const found = { name: name.value, config };
+    if (partitions.value) found.partitions = Number(partitions.value);
+    if (copies.value) found.replication_factor = Number(copies.value);
+    return found;
+  };
+  change({
+    title: "Create topic",
+    fields: [
+      field("Name", name),
+      h("div", { class: "pair" }, field("Partitions", partitions), field("Replicas", copies)),
+      h("div", { class: "pair" }, field("Old records are", policy, "deleted, or compacted to the last one of each key"),
+        field("Kept for", retention, "milliseconds, or such as 90m, 12h, 7d; -1 for ever")),
+      h("details", {}, h("summary", {}, "Further configuration"), field("One key=value a line", more)),
+    ],
+    wanted,
+    check: async (asked) => {
+      await post(`${api("topics")}${DRY}`, asked);
+      return h("div", {}, h("p", {}, "The node accepts this topic:"), facts([
+        ["Name", asked.name],
+        ["Partitions", asked.partitions ? number(asked.partitions) : "the node's default"],
+        ["Replicas", asked.replication_factor ? number(asked.replication_factor) : "the node's default"],
+        ...Object.entries(asked.config),
+      ]));
+    },
+    apply: async (asked) => {
+      await post(api("topics"), asked);
+      location.hash = to("topics", asked.name);
+      return `${asked.name} is created.`;
+    },
+    command: (asked) => ["dragoman topic create", shell(asked.name),
+      asked.partitions ? `--partitions ${asked.partitions}` : "", asked.replication_factor ? `--replication-factor ${asked.replication_factor}` : "",
+      ...Object.entries(asked.config).map(([key, value]) => `--config ${shell(`${key}=${value}`)}`), `--server ${state.server}`].filter(Boolean).join(" "),
+    verb: "Create",
+    onDone,
+  });
+}
+
+/** `key=value` a line. */
+function lines(all) {
+  const found = {};
+  for (const line of all.split("\n").map((each) => each.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`expected key=value, got ${line}`);
+    found[line.slice(0, at).trim()] = line.slice(at + 1).trim();
+  }
+  return found;
+}
+
+const UNITS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+function milliseconds(written) {
+  const found = written.trim().match(/^(-1|\d+)([smhd]?)$/);
+  if (!found) throw new Error(`kept for: expected such as 3600000, 90m, 12h or 7d, got ${written}`);
+  return String(Number(found[1]) * (UNITS[found[2]] ?? 1));
+}
+
+export function changeKey(state, topic, row, key, onDone) {
+  const input = key?.choices.length && key.type !== "list"
+    ? h("select", {}, key.choices.map((each) => h("option", { value: each }, each)))
+    : key?.type === "boolean" ? h("select", {}, ["true", "false"].map((each) => h("option", { value: each }, each))) : text({});
+  input.value = row.value;
+  change({
+    title: `Change ${row.name}`,
+    fields: [key ? h("p", {}, marked(key.meaning)) : null,
+      field("New value", input, key ? [key.type, key.choices.length ? `: ${key.choices.join(", ")}` : ""] : null)],
+    wanted: () => ({ set: { [row.name]: input.value } }),
+    ...configChange(state, topic, row),
+    verb: "Apply",
+    onDone,
+  });
+}
+
+export function resetKey(state, topic, row, onDone) {
+  change({
+    title: `Reset ${row.name} to the node's default`,
+    wanted: () => ({ unset: [row.name] }),
+    ...configChange(state, topic, row),
+    verb: "Reset",
+    onDone,
+  });
+}
+
+function configChange(state, topic, row) {
+  return {
+    check: async (asked) => {
+      const found = await patch(`${api("topics", topic)}${DRY}`, asked);
+      const after = found.items.find((each) => each.name === row.name);
+      if (after && after.value === row.value && after.source === row.source) return h("p", {}, "Nothing changes.");
+      return difference(["Key", "Now", "Afterwards"], [[h("code", {}, row.name),
+        h("del", {}, `${row.value} (${row.source.replaceAll("_", " ")})`),
+        h("ins", {}, after ? `${after.value} (${after.source.replaceAll("_", " ")})` : "changed")]]);
+    },
+    apply: async (asked) => {
+      await patch(api("topics", topic), asked);
+      return `${row.name} of ${topic} is changed.`;
+    },
+    command: (asked) => `dragoman topic alter ${shell(topic)} ${asked.set ? `--set ${shell(`${row.name}=${asked.set[row.name]}`)}` : `--unset ${row.name}`} --server ${state.server}`,
+  };
+}
+
+export function addPartitions(state, topic, onDone) {
+  const now = topic.partitions.length;
+  const total = count({ min: now + 1, max: 10000, value: now + 1, required: true });
+  change({
+    title: `Add partitions to ${topic.name}`,
+    fields: [h("p", {}, "Partitions cannot be removed again. Keys that are written from now on may go to other partitions than before, so their order is kept only from now on."),
+      field(`Partitions in all (now ${now})`, total)],
+    wanted: () => ({ total: Number(total.value) }),
+    check: async (asked) => {
+      const found = await post(`${api("topics", topic.name, "partitions")}${DRY}`, asked);
+      return difference(["", "Now", "Afterwards"], [["Partitions", number(found.before), h("ins", {}, number(found.total))]]);
+    },
+    apply: async (asked) => {
+      await post(api("topics", topic.name, "partitions"), asked);
+      return `${topic.name} has ${plural(asked.total, "partition")}.`;
+    },
+    command: (asked) => `dragoman topic partitions ${shell(topic.name)} ${asked.total} --yes --server ${state.server}`,
+    verb: "Add",
+    onDone,
+  });
+}
+
+export function truncateTopic(state, topic, onDone) {
+  const before = text({ required: true, value: "@-7d" });
+  const partitions = text({ placeholder: "all" });
+  change({
+    title: `Truncate ${topic.name}`,
+    fields: [h("p", {}, "Records before a place are deleted. They cannot be brought back."),
+      field("Delete before", before, "latest: all records; an offset; -N: all but the last N; @-7d: older than 7 days; or a time such as 2026-11-15T10:00:00Z"),
+      field("Partitions", partitions, "such as 0,2")],
+    wanted: () => {
+      const found = { before: /^\d+$/.test(before.value) ? Number(before.value) : before.value.trim() };
+      if (partitions.value.trim()) found.partitions = partitions.value.split(",").map((each) => Number(each));
+      return found;
+    },
+    check: async (asked) => {
+      const found = await post(`${api("topics", topic.name, "truncate")}${DRY}`, asked);
+      const gone = found.items.reduce((all, each) => all + Math.max(0, each.after - each.before), 0);
+      return [h("p", {}, h("b", {}, number(gone)), ` offsets of records would be deleted.`),
+        difference(["Partition", "First offset now", "Afterwards"], found.items.map((each) =>
+          [each.partition, number(each.before), each.problem ? each.problem : each.after > each.before ? h("del", {}, number(each.after)) : "the same"]))];
+    },
+    apply: async (asked) => {
+      await post(api("topics", topic.name, "truncate"), asked);
+      return `${topic.name} is truncated.`;
+    },
+    command: (asked) => `dragoman topic truncate ${shell(topic.name)} --before ${shell(String(asked.before))}${(asked.partitions ?? []).map((each) => ` -p ${each}`).join("")} --yes --server ${state.server}`,
+    verb: "Delete records",
+    typed: topic.name,
+    isDangerous: true,
+    onDone,
+  });
+}
+
+export function deleteTopic(state, topic) {
+  change({
+    title: `Delete ${topic.name}`,
+    check: async () => {
+      const found = await remove(`${api("topics", topic.name)}${DRY}`);
+      return [h("p", {}, "This cannot be undone. It would delete:"),
+        facts([["Partitions", number(found.partitions)], ["Records", `at most ${number(found.records)}`], ["Size", bytes(found.size_bytes)],
+          ["Offsets of groups", found.group_count ? `${number(found.group_count)}: ${found.groups.slice(0, 10).join(", ")}${found.group_count > 10 ? " …" : ""}` : "none"],
+          found.unreachable.length ? ["Not counted", `what nodes ${found.unreachable.join(", ")} have: they do not answer`] : null])];
+    },
+    apply: async () => {
+      await remove(api("topics", topic.name));
+      location.hash = "#/topics";
+      return `${topic.name} is deleted.`;
+    },
+    command: () => `dragoman topic delete ${shell(topic.name)} --yes --server ${state.server}`,
+    verb: "Delete",
+    typed: topic.name,
+    isDangerous: true,
+  });
+}
