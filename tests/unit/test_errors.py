@@ -108,6 +108,19 @@ CODES = {
     "dragoman.spark.planner": "data_loss",
     "dragoman.net.listener": "address_taken",
     "dragoman.console.dead_letters.resend": "refused",
+    "dragoman.console.errors": """
+        console login_impossible login_needed node_unreachable overloaded read_only request_timeout
+    """,
+    "dragoman.console.records.clients": "overloaded",
+    "dragoman.console.records.decoding.forms": "schema",
+    "dragoman.console.records.failures": """
+        access_denied kafka_access kafka_failed kafka_unreachable topic_not_found
+    """,
+    "dragoman.console.records.filters.syntax": "filter",
+    "dragoman.console.records.one": "record_not_found",
+    "dragoman.console.records.places": "invalid_request",
+    "dragoman.console.records.routes": "overloaded",
+    "dragoman.console.sessions": "overloaded",
     "dragoman.console.sql.errors": "memory query",
     "dragoman.console.sql.service": "engine_missing overloaded query_refused",
     "dragoman.telemetry.catalogue": "stats",

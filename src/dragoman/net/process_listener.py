@@ -174,7 +174,9 @@ class ProcessListener(OpenListener):
             self._end(process)
             return
         assert process.stdin is not None
-        process.stdin.write(line + b"\n")
+        # A process that has ended already says by its status why.
+        with suppress(OSError, RuntimeError):
+            process.stdin.write(line + b"\n")
 
     async def _spawn(self) -> Process:
         descriptor = self._socket.fileno()

@@ -147,7 +147,7 @@ _TARGET = KafkaTarget(bootstrap="127.0.0.1:9092", mechanism="SCRAM-SHA-256")
 
 
 def _session(user: str = "alice", password: str = "secret") -> Session:
-    return Session(user, password, "Basic …", 0)
+    return Session(user, password, "Basic …")
 
 
 def _body(**more: object) -> bytes:
