@@ -19,7 +19,7 @@ SEED ?= 1
 # Simulated seconds, for `sim`.
 SIM_SECONDS ?= 2000
 # The first interpreter that is new enough; empty when there is none.
-PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 python; do \
+PYTHON ?= $(shell for candidate in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
 	then echo $$candidate; break; fi; done)
 PIP_FLAGS := --quiet --disable-pip-version-check -c constraints.txt

@@ -211,7 +211,8 @@ class Listeners:
             except AddressTakenError as error:
                 taken[listener.name] = error
         if taken:
-            raise ConfigError(f"{'; '.join(map(str, taken.values()))}; {_remedy(list(taken))}")
+            remedy = _remedy(list(taken), has_others=bool(self.opened))
+            raise ConfigError(f"{'; '.join(map(str, taken.values()))}; {remedy}")
 
     async def open(self, listener: Listener) -> None:
         """Bind the listener's address. Raises `AddressTakenError`, and `ConfigError` for
@@ -749,15 +750,15 @@ def _not_counted(_address: str, _is_open: bool) -> None:
     """Connections between nodes are not counted."""
 
 
-def _remedy(names: list[str]) -> str:
-    """What to type when the addresses of these listeners are taken."""
+def _remedy(names: list[str], *, has_others: bool) -> str:
+    """What to type when the addresses of these listeners are taken, and whether others are open."""
     other = (
         f"`--listen {names[0]}=HOST:PORT` for another address, which opens only listeners that are "
         "given one"
     )
     # A node of a cluster cannot do without its listener for other nodes.
     off = " ".join(f"--listen {each}=off" for each in names if each != "peer")
-    if not off:
+    if not off or not has_others:
         return f"type {other}"
     return f"type `{off}` to start without {'it' if len(names) == 1 else 'them'}, or {other}"
 

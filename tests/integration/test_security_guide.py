@@ -198,6 +198,10 @@ def test_settings_that_cannot_change_are_refused(
         ("topic list --server http://{http}", "it may demand TLS: use https://"),
         ("topic list --server https://{http}", "--ca-file names the certificates to trust"),
         (
+            "consume orders --tls -b {kafka}",
+            "certificate; --ca-file names the certificates to trust",
+        ),
+        (
             "topic list --server https://{http} --ca-file certificates/ca.pem",
             "log in with --token-file FILE or --user NAME --password-file FILE",
         ),

@@ -628,6 +628,13 @@ def test_all_addresses_that_are_taken_are_named_with_what_to_type(
     )
 
 
+def test_no_listener_is_left_out_when_every_address_is_taken(start: Callable[..., Running]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        kafka = Listener(name="kafka", bind=Address("127.0.0.1", taken.getsockname()[1]))
+        with pytest.raises(ConfigError, match="in use; type `--listen kafka=HOST:PORT`"):
+            start(Settings(listeners=(kafka,)))
+
+
 def test_start_that_fails_before_recovery_loses_nothing(start: Callable[..., Running]) -> None:
     """The journal holds acknowledged records until they are replayed: it must not be forgotten."""
     first = start()

@@ -365,8 +365,9 @@ class Broker:
         self.maintenance.start()
 
     def _replay_partitions(self) -> None:
-        """Replay the journal into the partitions, even into deleted ones: only the local metadata
-        is known, and not which of it is committed.
+        """Replay the journal into the partitions, even into those whose deletion may not be
+        committed. What is known to be deleted stays deleted: the rest of its records in the journal
+        would look like a damaged log.
         """
         pending = self.store.pending_partitions
         known = self.quorum.local_image() if pending else self.image

@@ -465,7 +465,7 @@ def doctor(
     """
     # The address is no criterion, because it may come from the environment.
     is_new = options.tables or options.channels or options.outbox
-    if options.dsn and (local or name is None or is_new):
+    if options.dsn and is_new:
         definition = options.definition(name or "doctor")
         check = CaptureCheck(definition=definition)
         findings = _examine(definition) if local else Remote(server).post(_CHECKS, check, Findings)

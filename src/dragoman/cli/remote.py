@@ -23,7 +23,7 @@ from dragoman.api.values import (
     TopicPage,
     TopicSummary,
 )
-from dragoman.cli.status import USAGE, CommandError
+from dragoman.cli.status import USAGE, CommandError, advice_on_certificate
 from dragoman.cli.target import DEFAULT_SERVER, DEFAULT_URL, Server, Target
 
 __all__ = ["CHECK_ONLY", "DEFAULT_SERVER", "Remote", "Server", "group_path", "topic_path"]
@@ -180,9 +180,9 @@ class Remote:
             advice = "only the user that the node runs as may use its socket"
         elif "CERTIFICATE_VERIFY_FAILED" in str(error):
             reason = str(error).partition("] ")[2] or str(error)
-            advice = "--ca-file names the certificates to trust"
+            advice = advice_on_certificate(reason)
         elif isinstance(error, http.client.RemoteDisconnected):
-            advice = "it may demand TLS: use https://"
+            advice = "it may demand TLS: use https://; or it is no HTTP listener"
         elif "WRONG_VERSION_NUMBER" in str(error):
             advice = "it may not speak TLS: use http://"
         message = f"cannot reach {self._url}: {reason}"

@@ -68,21 +68,19 @@ def sql(
     """
     if (output == "parquet") != bool(to):
         raise CommandError("--output parquet and --to DIRECTORY belong together", USAGE)
-    try:
-        from dragoman.spark.failures import readable, without_spark_logs
-        from dragoman.spark.security import options_of
-        from dragoman.spark.sql import Query
-    except ImportError as error:
-        raise CommandError(f"{error}: `{install_command('spark')}`") from None
+    from dragoman.spark.failures import readable, without_spark_logs
+    from dragoman.spark.security import options_of
+    from dragoman.spark.sql import Query
+
     # A path alone is read without a broker.
     reads_broker = not path or bool(broker.bootstrap)
     found = broker.resolved(DEFAULT_BOOTSTRAP) if reads_broker else Broker(bootstrap="")
     login = spark_login(found.credentials)
     started = time.monotonic()
-    say("starting Spark …")
     config = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     try:
         with without_spark_logs():
+            say("starting Spark …")
             result = Query(
                 query,
                 bootstrap=found.bootstrap,
@@ -95,6 +93,8 @@ def sql(
             count = _write(result, output, to)
     except CommandError:
         raise
+    except ImportError as error:
+        raise CommandError(f"{error}: `{install_command('spark')}`") from None
     except DragomanError as error:
         raise CommandError(str(error), code=error.code) from None
     except Exception as error:

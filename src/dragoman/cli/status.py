@@ -120,6 +120,8 @@ def one_line_failures(protocol: str) -> Iterator[None]:
         question = "is a node running there?"
         if "closed by the server" in str(error):
             question = "does it demand TLS (--tls) or a login (--user)?"
+        elif "certificate is refused" in str(error):
+            question = advice_on_certificate(str(error))
         code = "no_answer" if "answer" in str(error) else "unreachable"
         raise _doubted(error, code, question) from None
     except ConnectionLostError as error:
@@ -128,6 +130,12 @@ def one_line_failures(protocol: str) -> Iterator[None]:
         raise _doubted(error, "no_answer", f"does it speak {protocol}?") from None
     except DragomanError as error:
         raise CommandError(str(error), code=error.code) from None
+
+
+def advice_on_certificate(refusal: str) -> str:
+    """What to type when OpenSSL refuses a server's certificate because it does not trust it."""
+    is_untrusted = "issuer" in refusal or "self-signed" in refusal
+    return "--ca-file names the certificates to trust" if is_untrusted else ""
 
 
 def _doubted(error: DragomanError, code: str, question: str) -> CommandError:

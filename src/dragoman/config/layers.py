@@ -278,7 +278,8 @@ def _environment_layer(environment: Mapping[str, str]) -> _Layer:
         elif (own := _listener_variable(variable)) is not None:
             _add_key(layer, own, text, origin)
         elif not _is_service_link(variable):
-            hint = near_match(variable, [*key_of, *_ENVIRONMENT_SPECIAL])
+            known = [*key_of, *_ENVIRONMENT_SPECIAL, *sorted(_ENVIRONMENT_OF_COMMANDS)]
+            hint = near_match(variable, known)
             raise ConfigError(f"unknown environment variable {variable!r}{hint}")
     return layer
 

@@ -211,6 +211,19 @@ def test_deletion_interrupted_before_its_files_went_is_finished_at_the_next_star
     assert not again.disk.exists(directory)
 
 
+def test_records_of_a_deleted_topic_in_the_journal_are_not_damage(world: World) -> None:
+    (replica,) = world.create("t")
+    world.write(replica, b"in the segment that went with the topic")
+    world.store.checkpoint_now()
+    world.write(replica, b"still in the journal")
+    start(world.broker.topics.delete("t")).then(Outcome())
+    world.settle()
+    again = world.reopened(kill=True)
+    assert again.store.stats.damage == 0
+    assert again.store.opened(replica.metadata.partition_id) is None
+    assert not again.disk.exists(replica.log.directory)
+
+
 def _read(world: World, path: str) -> bytes:
     file = world.disk.open(path, "read")
     try:

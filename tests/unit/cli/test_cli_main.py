@@ -181,6 +181,7 @@ def _camel(verb: str) -> str:
         (["cdc", "add", "s", "--dsn", "host=h", "--tables", "t", "--mask", "c=x"], "--mask: exp"),
         (["cdc", "add", "s", "--dsn", "host=h", "--tables", "t", "--key", "c"], "--key: expected"),
         (["cdc", "doctor"], "expected the name of a capture, or --dsn DSN"),
+        (["cdc", "doctor", "--dsn", "host=h"], "expected the name of a capture, or --dsn DSN"),
         (["cdc", "doctor", "--local"], "--local needs --dsn DSN"),
         (["serve", "--bogus"], "--bogus"),
         (["serve", "extra"], "extra"),

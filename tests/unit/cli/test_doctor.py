@@ -158,6 +158,7 @@ def test_directory_in_use(data: Path) -> None:
     assert "a node is using" in found["lock"].what
     assert "unix:" in found["lock"].remedy
     assert "ports" not in found
+    assert "not clean" not in found["node.json"].what
 
 
 def test_port_that_is_taken() -> None:

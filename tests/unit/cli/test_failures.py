@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -125,6 +126,34 @@ def test_errors_of_clients_keep_a_stable_code(error: DragomanError, code: str) -
     with pytest.raises(CommandError) as caught, one_line_failures("Kafka"):
         raise error
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("unable to get local issuer certificate", "--ca-file names the certificates to trust"),
+        ("self-signed certificate", "--ca-file names the certificates to trust"),
+        ("Hostname mismatch, certificate is not valid for 'b'", ""),
+    ],
+)
+def test_refused_certificate_says_what_to_trust_and_asks_nothing_else(
+    reason: str, hint: str
+) -> None:
+    with pytest.raises(CommandError) as caught, one_line_failures("Kafka"):
+        raise UnreachableError(f"cannot reach b:9092: its certificate is refused: {reason}")
+    assert caught.value.hint == hint
+
+
+def test_query_without_spark_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main(["sql", "select 1"]) == FAILED
+    printed = capsys.readouterr()
+    assert "pip install" in printed.err
+    assert "starting" not in printed.err
 
 
 def test_codes_of_the_command_line_are_listed() -> None:

@@ -173,6 +173,11 @@ def test_mistake_behind_an_override_is_still_a_mistake() -> None:
             " did you mean 'DRAGOMAN_NUM_PARTITIONS'?",
         ),
         (
+            "DRAGOMAN_SEVER",
+            "http://localhost:8080",
+            "unknown environment variable 'DRAGOMAN_SEVER'; did you mean 'DRAGOMAN_SERVER'?",
+        ),
+        (
             "DRAGOMAN_NUM_PARTITIONS",
             "three",
             "num.partitions: expected a 32-bit integer from 1 to 10000, got 'three'"

@@ -68,7 +68,7 @@ def _existing(directory: str, settings: Settings) -> Iterator[Finding]:
         yield ok("lock", "no process uses the directory")
     yield permissions(directory)
     yield machine.room(directory)
-    yield node_file(directory)
+    yield node_file(directory, is_used=is_in_use(found))
     yield clock(directory)
     yield from damage(directory, [each for each in found if isinstance(each, Problem)])
 
@@ -118,7 +118,7 @@ def _as_owner(directory: str) -> str:
     return f"run it as {owner}, the owner of the directory, or `chown -R {own} {directory}`"
 
 
-def node_file(directory: str) -> Finding:
+def node_file(directory: str, *, is_used: bool = False) -> Finding:
     """Whether `node.json` can be read, and this release knows the format and the features."""
     if not _has_node(directory):
         if has_data(RealDisk(directory)):
@@ -138,7 +138,7 @@ def node_file(directory: str) -> Finding:
     except OSError as error:
         return problem("node.json", str(error), _as_owner(directory))
     said = f"format {node.format}, feature level {node.feature_level} of {FEATURE_LEVEL}"
-    if not node.is_clean:
+    if not node.is_clean and not is_used:
         return ok("node.json", f"{said}; the last stop was not clean, the next start recovers")
     return ok("node.json", said)
 

@@ -89,7 +89,7 @@ class RaftQuorum:
     def local_image(self) -> MetadataImage:
         """The image of the whole local log, committed or not, to which this node's files may refer.
 
-        Deletions are left out: they may never be committed.
+        Deletions are left out unless they are known to be committed.
         """
         image = MetadataImage()
         snapshot = self._raft.storage.snapshot
@@ -97,9 +97,10 @@ class RaftQuorum:
         if snapshot is not None:
             restore_image(image, snapshot.state)
             start = snapshot.end
-        for _, events in self._entries(start, self._raft.storage.end):
+        for next_offset, events in self._entries(start, self._raft.storage.end):
+            is_committed = next_offset <= self.applied
             for event in events:
-                if not isinstance(event, TopicDeleted):
+                if is_committed or not isinstance(event, TopicDeleted):
                     image.apply(event)
         return image
 

@@ -125,6 +125,7 @@ def test_what_files_may_be_about_has_topics_whose_deletion_is_not_agreed_on():
     assert list(leader.quorum.local_image().partitions) == [1]
     cluster.advance()
     assert leader.quorum._image.partitions == {}
+    assert leader.quorum.local_image().partitions == {}
 
 
 def test_outcome_is_unknown_when_the_leader_is_deposed():
