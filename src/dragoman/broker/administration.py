@@ -39,6 +39,25 @@ def recorded(
         note(audit, action, actor, resource, f"{further} further ones")
 
 
+class Act(msgspec.Struct, frozen=True):
+    """One of several acts that a request asks for."""
+
+    resource: str
+    detail: str
+    #: None: it succeeded.
+    error: DragomanError | None
+
+
+def note_each(audit: AuditLog, action: str, actor: Actor, acts: Sequence[Act]) -> None:
+    """Record the acts of one request, and how many more there were."""
+    for each in acts[:ADMINISTRATION_DETAILS_MAX]:
+        note(audit, action, actor, each.resource, each.detail, each.error)
+    further = acts[ADMINISTRATION_DETAILS_MAX:]
+    failed = sum(each.error is not None for each in further)
+    if further:
+        note(audit, action, actor, "", f"{len(further)} further ones, of which {failed} failed")
+
+
 def config_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     """A change of a configuration, as details."""
     for key, text in sorted(after.items()):
@@ -57,6 +76,7 @@ def note(
     error: DragomanError | None = None,
 ) -> None:
     """Record one act, with the error that it ended with, if any."""
+    about = f"{detail}: " if detail else ""
     audit.record(
         administration(
             action,
@@ -64,6 +84,6 @@ def note(
             actor.protocol,
             resource=resource,
             detail=detail,
-            failure="" if error is None else str(error),
+            failure="" if error is None else f"{about}{error}",
         )
     )
