@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -58,11 +58,15 @@ def note_each(audit: AuditLog, action: str, actor: Actor, acts: Sequence[Act]) -
         note(audit, action, actor, "", f"{len(further)} further ones, of which {failed} failed")
 
 
-def config_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    """A change of a configuration, as details."""
+def config_changes(
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    is_shown: Callable[[str], bool] = lambda _key: True,
+) -> Iterator[str]:
+    """A change of a configuration, as details. `is_shown` says which keys have their values."""
     for key, text in sorted(after.items()):
         if before.get(key) != text:
-            yield f"{key}={text}"
+            yield f"{key}={text}" if is_shown(key) else f"{key} set"
     for key in sorted(before.keys() - after.keys()):
         yield f"{key} unset"
 
