@@ -975,6 +975,9 @@ CLI_RESPONSE_BYTES_MAX = 32 << 20
 CLI_PAGES_MAX = 10_000
 #: Seconds that the command line waits for a server.
 CLI_TIMEOUT_SECONDS = 30
+#: Seconds until the command line has a whole response, however steadily its bytes arrive. Later:
+#: the server counts as silent.
+CLI_EXCHANGE_SECONDS_MAX = 120
 #: Seconds that a shell waits for names to complete. Later: it completes none.
 CLI_COMPLETION_SECONDS = 0.5
 #: A file with a token or a password. Larger: refused.

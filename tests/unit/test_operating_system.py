@@ -48,6 +48,14 @@ def test_the_root_is_made_and_paths_stay_below_it(disk: RealDisk, tmp_path: Path
     assert (tmp_path / "made" / "here" / "a").exists()
 
 
+def test_a_pipe_in_the_place_of_a_file_fails_and_does_not_wait(disk: RealDisk) -> None:
+    os.mkfifo(f"{disk.root}/pipe")
+    file = disk.open("pipe", "read")
+    with pytest.raises(OSError, match="Illegal seek"):
+        file.read(10, 0)
+    file.close()
+
+
 def test_a_root_that_is_made_is_for_this_user_alone(disk: RealDisk, tmp_path: Path) -> None:
     assert (tmp_path / "made" / "here").stat().st_mode & 0o777 == 0o700
     opened = tmp_path / "opened"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager
 from itertools import chain, islice
-from typing import Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 from msgspec import Raw
 
@@ -34,7 +35,7 @@ from dragoman.api.values import (
     Told,
     Transfer,
 )
-from dragoman.broker.administration import Actor, recorded
+from dragoman.broker.administration import Act, Actor, note_each, recorded
 from dragoman.broker.configs import NodeConfigs
 from dragoman.broker.errors import (
     ElectionNotNeeded,
@@ -118,6 +119,9 @@ class GroupTable(Protocol):
 class GroupCount(Protocol):
     @property
     def groups(self) -> GroupTable: ...
+
+
+_THROTTLE: Final = "leader.replication.throttled.rate"
 
 
 class ClusterBroker(Protocol):
@@ -301,12 +305,14 @@ class ClusterService:
 
     async def add_node(self, caller: Caller, node: NewNode) -> Told:
         self._access.require_cluster(caller, Operation.ALTER)
-        await self._ask(AddNode(node_id=node.node_id, address=node.address))
+        with self._recorded("node.add", caller, node.node_id, node.address):
+            await self._ask(AddNode(node_id=node.node_id, address=node.address))
         return Told(detail=f"node {node.node_id} may join; it votes once it has caught up")
 
     async def remove_node(self, caller: Caller, name: NodeId) -> Told:
         self._access.require_cluster(caller, Operation.ALTER)
-        reply = await self._ask(RemoveNode(node_id=name))
+        with self._recorded("node.remove", caller, name):
+            reply = await self._ask(RemoveNode(node_id=name))
         detail = reply.text or f"node {name} does not belong to the cluster any more"
         return Told(detail=detail, waiting_replicas=len(self._image.held_by(name)))
 
@@ -319,10 +325,12 @@ class ClusterService:
             if node is not None and node >= 0 and node not in self._image.registrations:
                 raise ApiError(404, "unknown_node", f"there is no node {node}")
         if wanted.relieve is not None:
-            await self._ask(Relieve(node_id=wanted.relieve))
+            with self._recorded("node.relieve", caller, wanted.relieve):
+                await self._ask(Relieve(node_id=wanted.relieve))
             done.append(f"in-sync replicas elsewhere lead the partitions of node {wanted.relieve}")
         if wanted.metadata_to is not None:
-            await self._ask(TransferMetadata(node_id=wanted.metadata_to))
+            with self._recorded("metadata.transfer", caller, wanted.metadata_to):
+                await self._ask(TransferMetadata(node_id=wanted.metadata_to))
             done.append("leadership of the metadata is being transferred")
         if not done:
             raise ApiError(400, "invalid_request", "expected metadata_to or relieve")
@@ -338,7 +346,10 @@ class ClusterService:
                 text = "an unclean election needs a topic and a partition"
                 raise ApiError(400, "invalid_request", text)
             chosen = partitions[0]
-            await future_of(leadership.elect_unclean(chosen, node_id))
+            actor, about = Actor(caller, "http"), (f"partition {chosen.index}: node {node_id}",)
+            topic = f"topic:{wanted.topic}"
+            with recorded(self._broker.audit, "leader.elect_unclean", actor, topic, about):
+                await future_of(leadership.elect_unclean(chosen, node_id))
             detail = f"node {node_id} leads {_name(chosen)}; what it lacked is lost"
             return Elected(detail=detail, elected=1)
         due = [each for each in partitions if each.leader != each.replicas[0]]
@@ -349,6 +360,12 @@ class ClusterService:
         late = sum(isinstance(each, PreferredLeaderNotAvailable) for each in outcomes)
         over = sum(isinstance(each, ElectionNotNeeded) for each in outcomes)
         expected = (ElectionNotNeeded, PreferredLeaderNotAvailable)
+        tried = [
+            (partition, each)
+            for partition, each in zip(able, outcomes, strict=False)
+            if not isinstance(each, expected)
+        ]
+        self._note_each("leader.elect", caller, tried, lambda each: f"node {each.replicas[0]}")
         failures = [None if isinstance(each, expected) else each for each in outcomes]
         so_far = f"preferred leaders elected: {elected}" if elected else ""
         _check(list(zip(able, failures, strict=False)), so_far)
@@ -392,11 +409,10 @@ class ClusterService:
             left = {key: text for key, text in config.items() if key not in wanted.unset}
             return {**left, **wanted.values}
 
-        actor = Actor(caller, "http")
         details = [f"{key}={text}" for key, text in wanted.values.items()]
         details += [f"{key} unset" for key in wanted.unset]
         where = "all nodes" if wanted.node_id is None else f"node {node}"
-        with recorded(self._broker.audit, "config.change", actor, f"node:{node}", details):
+        with self._recorded("config.change", caller, node, *details):
             await future_of(self._broker.node_configs.alter(node, alter))
         return Told(detail=f"in force on {where}: {', '.join(details) or 'nothing new'}")
 
@@ -406,11 +422,13 @@ class ClusterService:
         self._access.require_cluster(caller, Operation.ALTER)
         partitions = self._partitions(wanted.topic, wanted.partition)
         if wanted.throttle is not None:
-            await self._throttle(wanted.throttle)
+            details = [f"{_THROTTLE}={wanted.throttle}"]
+            with self._recorded("config.change", caller, EVERY_NODE, *details):
+                await self._throttle(wanted.throttle)
             if not (wanted.nodes or wanted.cancel or wanted.drain is not None):
                 return Moves(items=())
         if wanted.cancel:
-            return await self._cancel([each for each in partitions if each.target])
+            return await self._cancel(caller, [each for each in partitions if each.target])
         if wanted.drain is not None and not wanted.nodes:
             plan = drain(self._image, partitions, wanted.drain, may_shrink=wanted.shrink)
         elif wanted.nodes and wanted.drain is None:
@@ -422,11 +440,20 @@ class ClusterService:
         async def begin(change: tuple[PartitionMetadata, tuple[int, ...]]) -> None:
             await leadership.move(*change, may_resize=True)
 
-        return _moves([each for each, _ in plan], await _begun(plan, begin), "begun")
+        outcomes = await _begun(plan, begin)
+        moved = [partition for partition, _ in plan]
+        targets = {partition.partition_id: replicas for partition, replicas in plan}
+        self._note_each(
+            "replicas.move",
+            caller,
+            list(zip(moved, outcomes, strict=False)),
+            lambda each: f"to nodes {', '.join(map(str, targets[each.partition_id]))}",
+        )
+        return _moves(moved, outcomes, "begun")
 
     async def _throttle(self, bytes_per_s: int) -> None:
         def alter(config: Mapping[str, str]) -> dict[str, str]:
-            return {**config, "leader.replication.throttled.rate": str(bytes_per_s)}
+            return {**config, _THROTTLE: str(bytes_per_s)}
 
         configs = self._broker.node_configs
         await future_of(configs.alter(EVERY_NODE, alter))
@@ -440,15 +467,40 @@ class ClusterService:
             raise ApiError(400, "invalid_request", text)
         return [(partitions[0], wanted.nodes)]
 
-    async def _cancel(self, partitions: list[PartitionMetadata]) -> Moves:
+    async def _cancel(self, caller: Caller, partitions: list[PartitionMetadata]) -> Moves:
         outcomes = await _begun(partitions, self._broker.leadership.cancel_move)
         # A move that has ended in the meantime need not be cancelled.
         ended = [
             each if not isinstance(each, NoReassignmentInProgress) else None for each in outcomes
         ]
+        self._note_each(
+            "replicas.cancel",
+            caller,
+            list(zip(partitions, ended, strict=False)),
+            lambda each: f"from nodes {', '.join(map(str, each.replicas))}",
+        )
         return _moves(partitions, ended, "taken back")
 
     # ---- shared
+
+    def _recorded(
+        self, action: str, caller: Caller, node_id: int, *details: str
+    ) -> AbstractContextManager[None]:
+        actor = Actor(caller, "http")
+        return recorded(self._broker.audit, action, actor, f"node:{node_id}", details or ("",))
+
+    def _note_each(
+        self,
+        action: str,
+        caller: Caller,
+        answered: Sequence[tuple[PartitionMetadata, DragomanError | None]],
+        detail_of: Callable[[PartitionMetadata], str],
+    ) -> None:
+        acts = [
+            Act(f"topic:{each.topic.name}", f"partition {each.index}: {detail_of(each)}", error)
+            for each, error in answered
+        ]
+        note_each(self._broker.audit, action, Actor(caller, "http"), acts)
 
     def _partitions(self, topic: str | None, index: int | None) -> list[PartitionMetadata]:
         if topic is None:

@@ -32,7 +32,7 @@ from dragoman.net.future import settled
 from dragoman.outcome import attempt, gather, start
 from dragoman.rpc import Node, Rpc
 from dragoman.security.access import Caller
-from dragoman.telemetry.history.figures import FIGURES, Figure, Key
+from dragoman.telemetry.history.figures import FIGURES, Figure, Key, is_known
 from dragoman.telemetry.history.ranges import steps_of
 from dragoman.world import Clock
 
@@ -94,7 +94,7 @@ class FigureService:
         for node, answer in answers.of_node.items():
             assert isinstance(answer, FigureKeys)
             for key in answer.items:
-                if key[0] in FIGURES:
+                if is_known(key):
                     nodes.setdefault(key, []).append(node)
         # A name has no such character: the order of these texts is that of the keys.
         found = {"\x1f".join(key): key for key in nodes}
@@ -137,7 +137,7 @@ class FigureService:
         for node, answer in answers.of_node.items():
             assert isinstance(answer, FigurePoints)
             too_many = max(too_many, answer.too_many)
-            values |= {(key, node): found for key, found in answer.items if key[0] in FIGURES}
+            values |= {(key, node): found for key, found in answer.items if is_known(key)}
         series = max(too_many, len(values))
         if too_many or len(values) * len(times) > HISTORY_VALUES_MAX:
             text = (

@@ -6,7 +6,7 @@ other series, and what is combined of several topics, are for those who may desc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Protocol
 
 from dragoman.api.node_requests import (
@@ -64,7 +64,7 @@ class NodeFigures:
 
     def _listed(self, history: Recorder, request: ListFigures) -> Steps[FigureKeys]:
         keys = yield from self._selected(history, request.caller, request.selection)
-        return FigureKeys(items=tuple(keys), left_out=_left_out(history))
+        return FigureKeys(items=tuple(keys), left_out=self._left_out(history, request.caller))
 
     async def _read(self, request: ReadFigures) -> FigurePoints:
         history = self._history()
@@ -90,7 +90,7 @@ class NodeFigures:
             yield _POINTS_ITEMS
         return FigurePoints(
             items=tuple(zip(keys, map(tuple, values), strict=True)),
-            left_out=_left_out(history),
+            left_out=self._left_out(history, request.caller),
         )
 
     def _selected(
@@ -98,17 +98,18 @@ class NodeFigures:
     ) -> Steps[list[Key]]:
         """The series that are wanted, and that the caller may see, in order."""
         known = list(history.rings.series())
+        names, wanted = _wanted(selection)
         yield len(known) // 10
         seen: list[Key] = []
         for first in range(0, len(known), _KEYS_AT_ONCE):
             some = known[first : first + _KEYS_AT_ONCE]
-            seen += self._seen(caller, [each for each in some if _is_selected(each, selection)])
+            seen += self._seen(caller, [each for each in some if _is_selected(each, names, wanted)])
             yield _KEYS_AT_ONCE
         return sorted(seen)
 
     def _seen(self, caller: Caller, keys: Iterable[Key]) -> list[Key]:
         authorizer = self._broker.authorizer
-        of_cluster = authorizer.may(caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        of_cluster = self._sees_cluster(caller)
         subjects: dict[Resource, set[str]] = {each: set() for each in _RESOURCES.values()}
         known = [(key, *_subject(key)) for key in keys]
         for _, resource, name in known:
@@ -125,9 +126,16 @@ class NodeFigures:
             if (of_cluster if resource is None else name in shown[resource])
         ]
 
+    def _sees_cluster(self, caller: Caller) -> bool:
+        return self._broker.authorizer.may(
+            caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
+        )
 
-def _left_out(history: Recorder) -> dict[str, int]:
-    return {str(budget): count for budget, count in history.sampler.left_out.items()}
+    def _left_out(self, history: Recorder, caller: Caller) -> dict[str, int]:
+        """Who may not see the series of the others may not count them, either."""
+        if not self._sees_cluster(caller):
+            return {}
+        return {str(budget): count for budget, count in history.sampler.left_out.items()}
 
 
 def _subject(key: Key) -> tuple[Resource | None, str]:
@@ -140,19 +148,24 @@ def _subject(key: Key) -> tuple[Resource | None, str]:
     return _RESOURCES[figure.subject], key[figure.subject_index]
 
 
-def _is_selected(key: Key, selection: FigureSelection) -> bool:
-    from dragoman.telemetry.history.figures import FIGURES
+def _wanted(selection: FigureSelection) -> tuple[Set[str], Mapping[str, Set[str]]]:
+    """The names of figures and the values of labels; without any, all are wanted. As sets, because
+    a query may have as many as a body has room for.
+    """
+    labels = {
+        "topic": selection.topics,
+        "group": selection.groups,
+        "protocol": selection.protocols,
+    }
+    return frozenset(selection.names), {
+        label: frozenset(values) for label, values in labels.items() if values
+    }
 
-    figure = FIGURES.get(key[0])
-    if figure is None or (selection.names and key[0] not in selection.names):
-        # Of another release.
+
+def _is_selected(key: Key, names: Set[str], wanted: Mapping[str, Set[str]]) -> bool:
+    from dragoman.telemetry.history.figures import FIGURES, is_known
+
+    if not is_known(key) or (names and key[0] not in names):
         return False
-    labels = dict(zip(figure.labels, key[1:], strict=False))
-    return all(
-        not wanted or labels.get(label) in wanted
-        for label, wanted in (
-            ("topic", selection.topics),
-            ("group", selection.groups),
-            ("protocol", selection.protocols),
-        )
-    )
+    labels = dict(zip(FIGURES[key[0]].labels, key[1:], strict=True))
+    return all(labels.get(label) in values for label, values in wanted.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -39,11 +39,34 @@ def recorded(
         note(audit, action, actor, resource, f"{further} further ones")
 
 
-def config_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    """A change of a configuration, as details."""
+class Act(msgspec.Struct, frozen=True):
+    """One of several acts that a request asks for."""
+
+    resource: str
+    detail: str
+    #: None: it succeeded.
+    error: DragomanError | None
+
+
+def note_each(audit: AuditLog, action: str, actor: Actor, acts: Sequence[Act]) -> None:
+    """Record the acts of one request, and how many more there were."""
+    for each in acts[:ADMINISTRATION_DETAILS_MAX]:
+        note(audit, action, actor, each.resource, each.detail, each.error)
+    further = acts[ADMINISTRATION_DETAILS_MAX:]
+    failed = sum(each.error is not None for each in further)
+    if further:
+        note(audit, action, actor, "", f"{len(further)} further ones, of which {failed} failed")
+
+
+def config_changes(
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    is_shown: Callable[[str], bool] = lambda _key: True,
+) -> Iterator[str]:
+    """A change of a configuration, as details. `is_shown` says which keys have their values."""
     for key, text in sorted(after.items()):
         if before.get(key) != text:
-            yield f"{key}={text}"
+            yield f"{key}={text}" if is_shown(key) else f"{key} set"
     for key in sorted(before.keys() - after.keys()):
         yield f"{key} unset"
 
@@ -57,6 +80,7 @@ def note(
     error: DragomanError | None = None,
 ) -> None:
     """Record one act, with the error that it ended with, if any."""
+    about = f"{detail}: " if detail else ""
     audit.record(
         administration(
             action,
@@ -64,6 +88,6 @@ def note(
             actor.protocol,
             resource=resource,
             detail=detail,
-            failure="" if error is None else str(error),
+            failure="" if error is None else f"{about}{error}",
         )
     )

@@ -18,7 +18,7 @@ from dragoman.cli.client_security import BrokerTarget
 # `Brokers` inherits options of this type, and cyclopts looks for it here.
 from dragoman.cli.contexts import Mechanism  # noqa: F401
 from dragoman.cli.kafka_client import DEFAULT_BOOTSTRAP, client_settings
-from dragoman.cli.load.fleet import fill, measure
+from dragoman.cli.load.fleet import ended_by_signals, fill, measure
 from dragoman.cli.load.plan import Acks, CodecName, Keys, Mode, Plan, Values
 from dragoman.cli.load.report import LiveLine, Result, broker_of, fields, result
 from dragoman.cli.load.topics import topics
@@ -260,6 +260,7 @@ class _Run:
     def run(self) -> int:
         where, plan = self._where, self._plan
         with (
+            ended_by_signals(),
             one_line_failures("Kafka"),
             BlockingKafkaClient(plan.brokers, self._settings) as client,
         ):

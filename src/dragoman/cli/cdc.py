@@ -35,7 +35,7 @@ from dragoman.cli.cdc_display import (
     wait_until_it_runs,
     watch,
 )
-from dragoman.cli.output import Output, Stream, show, show_change
+from dragoman.cli.output import Output, Stream, note, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.client_core import credentials
@@ -267,10 +267,10 @@ def add(
             raise CommandError(f"nothing was added; see above for problems: {problems}")
     query = f"?{urlencode({'principal': principal})}" if principal else ""
     capture = remote.post(_PATH + query, definition, CaptureDescription)
-    say(f"added capture {name}")
+    note(output, f"added capture {name}")
     if not detach:
         capture = wait_until_it_runs(lambda: _described(remote, name))
-        say(f"capture {name} is {capture.status.state}")
+        note(output, f"capture {name} is {capture.status.state}")
     if output != "table":
         show(output, capture, CaptureDescription)
 

@@ -34,6 +34,7 @@ import msgspec
 
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.limits import CONFIG_FILE_BYTES_MAX
+from dragoman.operating_system import platforms
 
 VARIABLE: Final = "DRAGOMAN_CONTEXT"
 VARIABLE_OF_FILE: Final = "DRAGOMAN_CONTEXTS"
@@ -205,7 +206,7 @@ def with_files(context: Context, folder: Path) -> Context:
 def read(path: Path) -> Contexts:
     """Empty when there is no file. Raises `CommandError`."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=platforms.never_waiting) as file:
             _check_writers(path, os.fstat(file.fileno()))
             data = file.read(CONFIG_FILE_BYTES_MAX + 1)
     except FileNotFoundError:

@@ -11,9 +11,9 @@ import msgspec
 from cyclopts import App, Parameter
 
 from dragoman import __version__
-from dragoman.cli.output import Output, Table, show
+from dragoman.cli.output import Output, Table, note, show
 from dragoman.cli.serve import read_configuration
-from dragoman.cli.status import FAILED, OK, CommandError, say
+from dragoman.cli.status import FAILED, OK, CommandError
 from dragoman.cli.support import archive, directory, machine, node
 from dragoman.cli.support.collection import Collection, Missing
 from dragoman.cli.target import DEFAULT_SERVER, Server
@@ -97,7 +97,10 @@ def bundle(
     first = {"manifest.json": msgspec.json.format(msgspec.json.encode(manifest))}
     size = archive.write(path, root, first | found)
     show(output, manifest, Bundle, *_parts(manifest))
-    say(f"wrote {path}: {len(found) + 1} files, {size:,} bytes. Look at it before you send it.")
+    note(
+        output,
+        f"wrote {path}: {len(found) + 1} files, {size:,} bytes. Look at it before you send it.",
+    )
     return OK if _has_any(found) else FAILED
 
 

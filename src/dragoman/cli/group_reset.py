@@ -19,9 +19,9 @@ from dragoman.api.places import PLACES, place_of
 from dragoman.cli.completers import GroupName
 from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.offset_file import offsets_in
-from dragoman.cli.output import Output, Table, show
+from dragoman.cli.output import Output, Table, note, show
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, group_path
-from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.cli.status import USAGE, CommandError
 
 _FILE: Final = "file:"
 #: Partitions behind the name of a topic.
@@ -96,7 +96,7 @@ def reset(
     count = "1 offset" if len(moves) == 1 else f"{len(moves)} offsets"
     if dry_run:
         show(output, moves, MovedOffset, _moves_table(moves))
-        say(f"would move {count} of group {name!r}")
+        note(output, f"would move {count} of group {name!r}")
         return
     if not yes:
         ask(f"{_moves_text(moves)}\nMove {count} of group {name!r}?")
@@ -106,7 +106,7 @@ def reset(
     )
     remote.post(path, OffsetReset(offsets=shown), OffsetChanges)
     show(output, moves, MovedOffset, _moves_table(moves))
-    say(f"moved {count} of group {name!r}")
+    note(output, f"moved {count} of group {name!r}")
 
 
 def _chosen(topics: Sequence[str]) -> _Choice:

@@ -2,6 +2,7 @@
 
     show(output, topics, TopicSummary, Table(("NAME", …), rows))     data, in any form
     show_change(output, "created topic 'a'", topic, TopicDescription)    what a command changed
+    note(output, "next: ...")                                            for people only
     Stream(output, TopicSummary)                                     items as they are found
 
 JSON is the value. CSV (RFC 4180, with line feeds) has a header and one row an item, with the fields
@@ -93,10 +94,15 @@ def show_change(
     kind: type[msgspec.Struct],
 ) -> None:
     """Print what a command has changed: a message on stderr, or the data on stdout."""
+    note(output, message)
+    if output != "table":
+        show(output, data, kind)
+
+
+def note(output: OutputForm, message: str) -> None:
+    """Print on stderr, for people only: what programs need is in the data."""
     if output == "table":
         say(message)
-    else:
-        show(output, data, kind)
 
 
 class Stream:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from threading import Thread
 from typing import Final, Literal, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
@@ -35,6 +36,8 @@ UNIX: Final = "unix:"
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 Page = TypeVar("Page", TopicPage, GroupPage, UserPage)
+Description = TypeVar("Description", TopicDescription, GroupDescription)
+Result = TypeVar("Result")
 
 #: A refused field of a request's body, which the command has made from its arguments.
 _IN_BODY: Final = re.compile(r"request body: (.+) - at `\$\.(.+)`", re.DOTALL)
@@ -45,7 +48,9 @@ class Remote:
     """A node behind a URL, or on this machine. Failures are `CommandError`s to show verbatim."""
 
     def __init__(self, server: str | Target, *, timeout_s: float | None = None) -> None:
+        #: For each step, such as connecting or reading some bytes, and for a whole exchange.
         self._timeout_s = limits.CLI_TIMEOUT_SECONDS if timeout_s is None else timeout_s
+        self._exchange_s = limits.CLI_EXCHANGE_SECONDS_MAX if timeout_s is None else timeout_s
         target = Target(server=server) if isinstance(server, str) else server
         if isinstance(server, str) and not server:
             raise _not_a_url(server)
@@ -91,7 +96,8 @@ class Remote:
             after = page.next
             if after is None:
                 return
-        raise CommandError(f"{self._url} lists more than {limits.CLI_PAGES_MAX} pages of {what}")
+        message = f"{self._url} lists more than {limits.CLI_PAGES_MAX} pages of {what}"
+        raise CommandError(message, code="invalid_answer")
 
     def _request(
         self,
@@ -119,10 +125,14 @@ class Remote:
         prefix = "" if self._parts is None else self._parts.path.rstrip("/")
         if body is not None:
             headers["content-type"] = "application/json"
-        try:
+
+        def exchange() -> tuple[http.client.HTTPResponse, bytes]:
             connection.request(method, prefix + path, body, headers)
             response = connection.getresponse()
-            data = response.read(limits.CLI_RESPONSE_BYTES_MAX + 1)
+            return response, response.read(limits.CLI_RESPONSE_BYTES_MAX + 1)
+
+        try:
+            response, data = _within(self._exchange_s, exchange)
         except TimeoutError:
             raise self._silent() from None
         except OSError as error:
@@ -140,23 +150,26 @@ class Remote:
 
     def topic(self, name: str) -> TopicDescription:
         """A topic with all of its partitions, which come a page at a time."""
-        path = topic_path(name)
-        found = page = self.get(path, TopicDescription)
-        partitions = list(page.partitions)
-        while page.next is not None:
-            page = self.get(f"{path}?after={quote(page.next, safe='')}", TopicDescription)
-            partitions += page.partitions
-        return msgspec.structs.replace(found, partitions=tuple(partitions), next=None)
+        pages = list(self._parts_of(topic_path(name), TopicDescription))
+        partitions = tuple(each for page in pages for each in page.partitions)
+        return msgspec.structs.replace(pages[0], partitions=partitions, next=None)
 
     def group(self, name: str) -> GroupDescription:
         """A group with all of its offsets, which come a page at a time."""
-        path = group_path(name)
-        found = page = self.get(path, GroupDescription)
-        offsets = list(page.offsets)
-        while page.next is not None:
-            page = self.get(f"{path}?after={quote(page.next, safe='')}", GroupDescription)
-            offsets += page.offsets
-        return msgspec.structs.replace(found, offsets=tuple(offsets), next=None)
+        pages = list(self._parts_of(group_path(name), GroupDescription))
+        offsets = tuple(each for page in pages for each in page.offsets)
+        return msgspec.structs.replace(pages[0], offsets=offsets, next=None)
+
+    def _parts_of(self, path: str, kind: type[Description]) -> Iterator[Description]:
+        page = self.get(path, kind)
+        yield page
+        for _ in range(limits.CLI_PAGES_MAX):
+            if page.next is None:
+                return
+            page = self.get(f"{path}?after={quote(page.next, safe='')}", kind)
+            yield page
+        message = f"{self._url} describes more than {limits.CLI_PAGES_MAX} pages at {path}"
+        raise CommandError(message, code="invalid_answer")
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._parts is None:
@@ -170,7 +183,7 @@ class Remote:
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
     def _silent(self) -> CommandError:
-        message = f"{self._url} has not answered within {self._timeout_s:g} s"
+        message = f"{self._url} has not answered in time"
         return CommandError(message, code="no_answer", hint="is it the HTTP listener of a node?")
 
     def _unreachable(self, error: OSError) -> CommandError:
@@ -222,6 +235,31 @@ class Remote:
         if status == HTTPStatus.FORBIDDEN:
             return "`dragoman acl add` on the node's machine, with --server unix:DATA-DIRECTORY"
         return ""
+
+
+def _within(seconds: float, work: Callable[[], Result]) -> Result:
+    """The result of blocking work. Raises `TimeoutError` if it takes longer.
+
+    A time-out of a socket is renewed by every byte, and does not count the lookup of a name. The
+    work is therefore done by a thread, which is given up when it is late.
+    """
+    results: list[Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for each in errors:
+        raise each
+    if not results:
+        raise TimeoutError
+    return results[0]
 
 
 class _UnixConnection(http.client.HTTPConnection):

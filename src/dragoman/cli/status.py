@@ -76,17 +76,17 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def say(message: str) -> None:
-    """Print a message on stderr."""
-    print(message, file=sys.stderr)
+    """Print a message of one or more lines on stderr."""
+    # Imported here, because a node's start imports this module.
+    from dragoman.telemetry.logs import escape
+
+    # Names of clients and texts of servers may have characters that a terminal would interpret.
+    print("\n".join(map(escape, message.split("\n"))), file=sys.stderr)
 
 
 def complain(message: str) -> None:
     """Print the reason why a command failed, as one line even if the message has several."""
-    # Imported here, because a node's start imports this module.
-    from dragoman.telemetry.logs import escape
-
-    # Names of clients may have characters that a terminal would interpret.
-    say("dragoman: " + escape(" ".join(message.split())))
+    say("dragoman: " + " ".join(message.split()))
 
 
 def report(error: CommandError, *, is_json: bool) -> None:
@@ -97,7 +97,8 @@ def report(error: CommandError, *, is_json: bool) -> None:
     described = ErrorDescription(
         code=error.code, message=error.message, hint=error.hint, request_id=error.request_id
     )
-    say(msgspec.json.encode(Failure(described)).decode())
+    # Not escaped: JSON does that itself.
+    print(msgspec.json.encode(Failure(described)).decode(), file=sys.stderr)
 
 
 @contextmanager

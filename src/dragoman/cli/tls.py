@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from dragoman.cli.output import Output, show
-from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.cli.output import Output, note, show
+from dragoman.cli.status import USAGE, CommandError
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def dev(
         raise CommandError(f"{directory}: {error}") from None
     ca = os.path.join(where, AUTHORITY_FILE)
     host = name[0] if name else "localhost"
-    say(f"{where} has a test authority, a server's certificate and {', '.join(pairs)}'s")
+    note(output, f"{where} has a test authority, a server's certificate and {', '.join(pairs)}'s")
     files = [CertificateFiles("server", certificate, key, ca)]
     files += [CertificateFiles(user, *pair, ca) for user, pair in pairs.items()]
     text = (

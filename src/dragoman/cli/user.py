@@ -17,7 +17,7 @@ from dragoman.api.access_values import (
     UserSummary,
 )
 from dragoman.api.values import Told
-from dragoman.cli.output import Change, Fields, Output, Part, Table, show, show_change
+from dragoman.cli.output import Change, Fields, Output, Part, Table, note, show, show_change
 from dragoman.cli.remote import DEFAULT_SERVER, Remote, Server
 from dragoman.cli.secret_input import Reference, new_secret
 from dragoman.cli.status import USAGE, CommandError, say
@@ -268,7 +268,9 @@ def create_token(
     wanted = NewToken(label=label, lifetime_ms=lifetime_ms, read_only=read_only)
     created = Remote(server).post(f"{_user_path(name)}/tokens", wanted, CreatedToken)
     show(output, created, CreatedToken, created.token)
-    say(f"made token {created.description.token_id} of user {name!r}; it is not shown again")
+    note(
+        output, f"made token {created.description.token_id} of user {name!r}; it is not shown again"
+    )
 
 
 @token.command(name="revoke")

@@ -149,6 +149,11 @@ def is_inert(name: str) -> bool:
     return node_key(name) is None and name not in _STARTED_WITH
 
 
+def is_shown(name: str) -> bool:
+    """Whether the value of a key of a node may be shown: what it means is known."""
+    return not is_inert(name) or name in INERT_KEYS
+
+
 def is_started_with(name: str) -> bool:
     """Whether an inert key corresponds to a setting that is fixed at the start."""
     return name in _STARTED_WITH

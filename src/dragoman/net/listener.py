@@ -65,8 +65,10 @@ class OpenListener:
         """
         loop = self._server.get_loop()
         for each in self._server.sockets:
-            # No effect on uvloop, whose servers have neither such a reader nor such a gap.
-            loop.remove_reader(each.fileno())
+            # uvloop may have closed its socket already; it then has no number.
+            if (number := each.fileno()) >= 0:
+                # No effect on uvloop, whose servers have neither such a reader nor such a gap.
+                loop.remove_reader(number)
 
     def close(self) -> None:
         """Release the port; connections stay."""

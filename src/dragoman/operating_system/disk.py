@@ -111,7 +111,8 @@ class RealLock:
 
 
 _OPEN_FLAGS = {
-    "read": os.O_RDONLY | platforms.CLOSE_ON_EXEC,
+    # A pipe in the place of a file fails when it is read, instead of stopping the node.
+    "read": os.O_RDONLY | platforms.NEVER_WAIT | platforms.CLOSE_ON_EXEC,
     "write": os.O_RDWR | platforms.CLOSE_ON_EXEC,
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | platforms.CLOSE_ON_EXEC,
 }

@@ -38,6 +38,11 @@ HANDLES_MAX_WINDOWS: Final = 1 << 24
 OPEN_FILES_MAX_MACOS: Final = 10_240
 
 
+def never_waiting(path: str, flags: int) -> int:
+    """An `opener` of `open`, which does not wait for the writer of a pipe."""
+    return os.open(path, flags | NEVER_WAIT | CLOSE_ON_EXEC)
+
+
 def require_unix(what: str) -> None:
     """Raises `ConfigError` on Windows."""
     if IS_WINDOWS:

@@ -15,7 +15,7 @@ import pytest
 from dragoman import limits
 from dragoman.api.cluster import ClusterService
 from dragoman.api.declaration import ApiError
-from dragoman.api.values import Election, Moves, NewMoves
+from dragoman.api.values import Election, Moves, NewMoves, NewNode, Transfer
 from dragoman.broker.errors import InvalidReplicaAssignment
 from dragoman.broker.leadership import Leadership
 from dragoman.cluster.events import (
@@ -29,14 +29,21 @@ from dragoman.errors import OutcomeUnknownError
 from dragoman.outcome import Outcome
 from dragoman.replication.decisions import Decisions
 from dragoman.replication.messages import (
+    AddNode,
     ControlReply,
     ControlRequest,
     Decision,
     ElectPreferred,
+    ElectUnclean,
     Move,
+    Relieve,
+    RemoveNode,
+    TransferMetadata,
 )
 from dragoman.security.access import Caller
+from dragoman.security.audit import AuditEvent
 from dragoman.security.authorizer import AllowAll
+from dragoman.types import NodeId
 
 MANY = 3 * limits.HTTP_CHANGES_AT_ONCE_MAX + 17
 
@@ -55,8 +62,13 @@ class Cluster:
         #: From this request on nothing is accepted.
         self.fails_at: int | None = None
         self.failure: ControlReply | None = None
+        self.acts: list[AuditEvent] = []
         broker: Any = SimpleNamespace(
-            image=self.image, leadership=Leadership(self.image, self), authorizer=AllowAll()
+            image=self.image,
+            leadership=Leadership(self.image, self),
+            authorizer=AllowAll(),
+            audit=SimpleNamespace(record=self.acts.append),
+            cluster=SimpleNamespace(access=self),
         )
         node: Any = SimpleNamespace(broker=broker)
         self.operations = ClusterService(node, lambda: True)
@@ -80,6 +92,8 @@ class Cluster:
                 events = self.controller.cancel_move(number)
             case ElectPreferred(partition_id=number):
                 events = self.controller.elect_preferred(self.image.partitions[number])
+            case AddNode() | RemoveNode() | Relieve() | TransferMetadata() | ElectUnclean():
+                events = []
             case _:
                 raise AssertionError(request)
         for each in events:
@@ -194,3 +208,56 @@ async def test_a_single_refusal_is_what_it_was() -> None:
         await cluster.operations.move_replicas(
             Caller(), NewMoves(topic="t", partition=0, nodes=(3,))
         )
+
+
+def lines(cluster: Cluster) -> list[tuple[str, str, str, str]]:
+    return [(each.action, each.resource, each.detail, each.result) for each in cluster.acts]
+
+
+async def test_acts_about_nodes_are_in_the_audit_log() -> None:
+    cluster = Cluster(1)
+    operations = cluster.operations
+    await operations.add_node(Caller(), NewNode(node_id=4, address="127.0.0.1:9"))
+    await operations.remove_node(Caller(), NodeId(4))
+    await operations.transfer(Caller(), Transfer(relieve=1, metadata_to=2))
+    await operations.elect(Caller(), Election(topic="t", partition=0, unclean_node=2))
+    assert lines(cluster) == [
+        ("node.add", "node:4", "127.0.0.1:9", "succeeded"),
+        ("node.remove", "node:4", "", "succeeded"),
+        ("node.relieve", "node:1", "", "succeeded"),
+        ("metadata.transfer", "node:2", "", "succeeded"),
+        ("leader.elect_unclean", "topic:t", "partition 0: node 2", "succeeded"),
+    ]
+    cluster.fails_at = 0
+    cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
+    with pytest.raises(ApiError):
+        await operations.remove_node(Caller(), NodeId(1))
+    assert lines(cluster)[-1] == ("node.remove", "node:1", "not so", "failed")
+
+
+async def test_moves_and_elections_are_in_the_audit_log_with_their_results() -> None:
+    cluster = Cluster(3)
+    cluster.led_by_second()
+    await cluster.operations.elect(Caller(), Election(topic="t", partition=1))
+    cluster.fails_at = 3
+    cluster.failure = ControlReply(outcomes=(Decision.REFUSED,), text="not so")
+    with pytest.raises(ApiError):
+        await cluster.operations.move_replicas(Caller(), NewMoves(nodes=(3,)))
+    cluster.fails_at = None
+    await cluster.operations.move_replicas(Caller(), NewMoves(cancel=True))
+    assert lines(cluster) == [
+        ("leader.elect", "topic:t", "partition 1: node 1", "succeeded"),
+        ("replicas.move", "topic:t", "partition 0: to nodes 3", "succeeded"),
+        ("replicas.move", "topic:t", "partition 1: to nodes 3", "succeeded"),
+        ("replicas.move", "topic:t", "partition 2: to nodes 3: not so", "failed"),
+        ("replicas.cancel", "topic:t", "partition 0: from nodes 1, 2", "succeeded"),
+        ("replicas.cancel", "topic:t", "partition 1: from nodes 1, 2", "succeeded"),
+    ]
+
+
+async def test_the_audit_log_counts_what_is_beyond_its_bound() -> None:
+    cluster = Cluster()
+    await cluster.operations.move_replicas(Caller(), NewMoves(nodes=(2, 3)))
+    assert len(cluster.acts) == limits.ADMINISTRATION_DETAILS_MAX + 1
+    further = MANY - limits.ADMINISTRATION_DETAILS_MAX
+    assert lines(cluster)[-1][2] == f"{further} further ones, of which 0 failed"

@@ -121,6 +121,18 @@ def test_what_is_combined_is_said(two: Two) -> None:
     assert page.left_out == expected
 
 
+def test_series_of_another_release_are_not_shown(two: Two) -> None:
+    two.sample(2, 0, {("figure_of_a_later_release",): 1.0, (*CPU, "of a later release"): 1.0})
+    found = two.query(FigureQuery(begin="-1m", step_s=15))
+    assert {each.name for each in found.series} == {
+        "cpu_cores",
+        "group_lag_seconds",
+        "topic_bytes_in_per_second",
+    }
+    page = ask(two.pair, two.figures.list_figures(CALLER, "", "", "", "", PageLimit(9)))
+    assert len(page.items) == 3
+
+
 def test_a_step_is_chosen_that_fits_the_range(two: Two) -> None:
     assert two.query(FigureQuery(begin="@-5m", end=str(two.now * 1000))).step_s == 15
     steps = [two.query(FigureQuery(begin=begin)).step_s for begin in ("-5m", "-1h", "-6h", "-7d")]

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -150,7 +151,18 @@ def test_what_cannot_be_measured_is_refused(
     assert topics(broker) == set()
 
 
-def test_interrupt_prints_what_was_measured_and_deletes_topics(broker: EphemeralBroker) -> None:
+@pytest.mark.parametrize(
+    ("number", "reaches"),
+    [
+        (signal.SIGINT, os.killpg),
+        (signal.SIGTERM, os.killpg),
+        (signal.SIGTERM, os.kill),
+        (signal.SIGHUP, os.killpg),
+    ],
+)
+def test_interrupt_prints_what_was_measured_and_deletes_topics(
+    broker: EphemeralBroker, number: signal.Signals, reaches: Callable[[int, int], None]
+) -> None:
     with BlockingKafkaClient(broker.bootstrap_servers) as client:
         process = subprocess.Popen(
             [
@@ -163,7 +175,7 @@ def test_interrupt_prints_what_was_measured_and_deletes_topics(broker: Ephemeral
         )
         while not any(each.high_watermark for each in _partitions(client)):
             assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
+        reaches(process.pid, number)
         out, _ = process.communicate(timeout=60)
         found = json.loads(out)
         assert process.returncode == 130

@@ -283,3 +283,9 @@ def test_variable_over_the_used_context_is_mentioned(
     monkeypatch.setenv(VARIABLE, "home")
     assert main(["context", "use", "work"]) == 0
     assert "DRAGOMAN_CONTEXT names 'home'" in capsys.readouterr().err
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "contexts.toml")
+    with pytest.raises(CommandError, match="not a regular file"):
+        read(tmp_path / "contexts.toml")

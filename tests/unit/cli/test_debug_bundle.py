@@ -18,7 +18,7 @@ from dragoman.api.values import CaptureDescription
 from dragoman.captures.definition import Definition
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
-from dragoman.cli.support import collection, secrets
+from dragoman.cli.support import collection, machine, secrets
 from dragoman.cli.support.collection import Collection
 from dragoman.cli.support.names import Names
 from dragoman.cli.support.secrets import Json
@@ -194,6 +194,25 @@ def test_files_are_bounded_and_late_ones_left_out(monkeypatch: pytest.MonkeyPatc
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: (hidden)"),
         ("SCRAM-SHA-256$4096:salt$key:key", "(hidden)"),
         ('dragoman_tokens_total{user="a"} 5', 'dragoman_tokens_total{user="a"} 5'),
+        ("jdbc:oracle:thin:scott/abc@//db:1521/x", "jdbc:oracle:thin:scott/(hidden)@//db:1521/x"),
+        ("jdbc:sqlserver://h;user=a;password=abc", "jdbc:sqlserver://h;user=a;password=(hidden)"),
+        ("db_pass: abc dbpass=abc", "db_pass: (hidden) dbpass=(hidden)"),
+        ("passed=3 compass=4", "passed=3 compass=4"),
+        ("('authorization', 'Basic dTpw')", "('authorization', (hidden))"),
+        ("(b'authorization', b'Basic dTpw')", "(b'authorization', (hidden))"),
+        ("Cookie: session=abc; a=b\nX: y", "Cookie: (hidden)\nX: y"),
+        ("https://a.blob/x?sv=1&sig=abc&se=2", "https://a.blob/x?sv=1&sig=(hidden)&se=2"),
+        ("AccountName=a;AccountKey=abc==", "AccountName=a;AccountKey=(hidden)"),
+        ("password: |\n  abc\n  def\nx: 1", "password: (hidden)x: 1"),
+        ("<db.password>abc</db.password>", "<db.password>(hidden)</db.password>"),
+        ('passwords = ["abc", "d]ef"]', "passwords = (hidden)"),
+        ("ALTER ROLE a PASSWORD 'a''b' LOGIN", "ALTER ROLE a PASSWORD (hidden) LOGIN"),
+        ("Login(user='a', password=b'abc')", "Login(user='a', password=(hidden))"),
+        ("Password('abc')", "Password((hidden))"),
+        ("password%3Dabc&x", "password%3D(hidden)&x"),
+        ("curl -u alice:abc http://h", "curl -u alice:(hidden) http://h"),
+        ("key AKIAABCDEFGHIJKLMNOP", "key (hidden)"),
+        (f"https://ghp_{'a1' * 10}@h/x", "https://(hidden)@h/x"),
     ],
 )
 def test_secrets_are_hidden_and_their_places_are_not(text: str, shown: str) -> None:
@@ -209,6 +228,10 @@ def test_strings_below_keys_of_secrets_are_hidden() -> None:
             "password_file": "/x",
             "nested": {"secrets": ["a", "env:B"], "dsn": "host=a password=b"},
             "items": [{"name": "sasl.password", "value": "abc"}, {"name": "x", "value": "abc"}],
+            "password": {"value": "abc", "length": 3},
+            "credentials": {"user": "a", "pass": "abc"},
+            "db": {"password": 12345678, "password_count": 2},
+            "headers": [["authorization", "Basic abc"], ["host", "h"]],
         }
     )
     assert found == {
@@ -218,7 +241,18 @@ def test_strings_below_keys_of_secrets_are_hidden() -> None:
         "password_file": "/x",
         "nested": {"secrets": ["(hidden)", "env:B"], "dsn": "host=a password=(hidden)"},
         "items": [{"name": "sasl.password", "value": "(hidden)"}, {"name": "x", "value": "abc"}],
+        "password": {"value": "(hidden)", "length": 3},
+        "credentials": {"user": "a", "pass": "(hidden)"},
+        "db": {"password": "(hidden)", "password_count": 2},
+        "headers": [["authorization", "(hidden)"], ["host", "h"]],
     }
+
+
+def test_a_pipe_in_the_place_of_a_log_is_missing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    files = Collection()
+    machine.collect(files, config="", log_file=str(tmp_path / "log"), directory=None)
+    assert "log.txt" in [each.path for each in files.missing]
 
 
 def test_names_of_metrics_and_log_lines_are_found() -> None:

@@ -79,7 +79,7 @@ def test_place_is_an_offset_of_each_partition(
     command: Command, client: BlockingKafkaClient, place: str, offset: int
 ) -> None:
     ran = command("group", "reset", "g", "--to", place, "--yes", "--output", "json")
-    assert (ran.status, ran.err) == (0, "moved 1 offset of group 'g'\n")
+    assert (ran.status, ran.err) == (0, "")
     (moved,) = json.loads(ran.out)
     assert moved == {
         "topic": "t",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
 
+from dragoman.cli.main import main
 from dragoman.cli.output import (
     Fields,
     Stream,
@@ -139,3 +141,9 @@ def test_stream_prints_lines_of_json_or_rows_below_one_header(
         b"a,,[],false",
         b"b,1,[],false",
     ]
+
+
+def test_notes_are_for_people_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for form, notes in (("table", 1), ("json", 0), ("csv", 0)):
+        assert main(["tls", "dev", str(tmp_path), "--output", form]) == 0
+        assert capsys.readouterr().err.count("\n") == notes

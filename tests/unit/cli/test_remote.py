@@ -12,7 +12,7 @@ import pytest
 from dragoman import limits
 from dragoman.cli.main import main
 from dragoman.cli.remote import Remote
-from dragoman.cli.status import CommandError
+from dragoman.cli.status import CommandError, say
 
 
 @pytest.fixture
@@ -89,6 +89,69 @@ def test_huge_answer_is_not_kept(answering, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(limits, "CLI_RESPONSE_BYTES_MAX", 10)
     with pytest.raises(CommandError, match="larger than 10 bytes"):
         Remote(answering(http("200 OK", b"x" * 11))).topics()
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"],
+    ids=["status", "header", "body"],
+)
+def test_answer_that_arrives_a_byte_at_a_time_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, beginning: bytes
+) -> None:
+    monkeypatch.setattr(limits, "CLI_EXCHANGE_SECONDS_MAX", 0.3)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(beginning)
+                while not over.wait(0.01):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            remote = Remote(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            with pytest.raises(CommandError, match="has not answered in time") as silent:
+                remote.topics()
+        finally:
+            over.set()
+            thread.join()
+    assert silent.value.code == "no_answer"
+
+
+@pytest.mark.parametrize(
+    ("describe", "answer"),
+    [
+        (
+            Remote.topic,
+            b'{"name": "t", "topic_id": "", "internal": false, "partitions": [], "config": [],'
+            b' "next": "0"}',
+        ),
+        (
+            Remote.group,
+            b'{"group": "g", "state": "Empty", "protocol": "kafka", "generation": 1,'
+            b' "coordinator": 1, "members": [], "offsets": [], "next": "0"}',
+        ),
+    ],
+    ids=["topic", "group"],
+)
+def test_endless_description_is_given_up(
+    answering,
+    monkeypatch: pytest.MonkeyPatch,
+    describe: Callable[[Remote, str], object],
+    answer: bytes,
+) -> None:
+    monkeypatch.setattr(limits, "CLI_PAGES_MAX", 3)
+    with pytest.raises(CommandError, match="describes more than 3 pages"):
+        describe(Remote(answering(http("200 OK", answer))), "x")
+
+
+def test_text_of_a_server_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("\x1b]0;owned\x07\nand \x9b2J")
+    assert capsys.readouterr().err == "\\x1b]0;owned\\x07\nand \\x9b2J\n"
 
 
 @pytest.mark.parametrize("listing", [Remote.topics, Remote.groups])

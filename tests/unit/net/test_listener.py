@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,17 @@ async def test_port_0_becomes_the_port_the_system_chose() -> None:
     made.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", made.bound.port)
+
+
+async def test_a_listener_whose_sockets_are_closed_can_be_paused() -> None:
+    made = await opened(listener("127.0.0.1"))
+    closed = socket.socket()
+    closed.close()
+    # As uvloop lists a socket that it has closed before the server.
+    loop = asyncio.get_running_loop()
+    server: Any = SimpleNamespace(sockets=[closed], get_loop=lambda: loop)
+    OpenListener(made.listener, server, made.bound).pause()
+    made.close()
 
 
 async def test_bound_address_is_advertised() -> None:

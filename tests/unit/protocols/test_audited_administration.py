@@ -128,6 +128,45 @@ def test_topics_over_kafka(audited: Audited) -> None:
     ]
 
 
+def test_elections_and_moves_over_kafka(audited: Audited) -> None:
+    wire = Wire(audited.world)
+    audited.world.create("t", 1)
+    audited.acts()
+    # One partition needs no election; the other is unknown.
+    asked = m.ElectLeadersRequestTopic(topic="t", partitions=[0, 1])
+    wire.ask(m.ElectLeadersRequest(topic_partitions=[asked]), 2, m.ElectLeadersResponse)
+    moves = [
+        m.AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=replicas)
+        for replicas in ([9], None)
+    ]
+    request = m.AlterPartitionReassignmentsRequest(
+        topics=[m.AlterPartitionReassignmentsRequestTopic(name="t", partitions=moves)]
+    )
+    wire.ask(request, 0, m.AlterPartitionReassignmentsResponse)
+    acts = audited.acts()
+    assert [each[:3] for each in acts] == [
+        ("leader.elect", "failed", "topic:t"),
+        ("replicas.move", "failed", "topic:t"),
+        ("replicas.cancel", "failed", "topic:t"),
+    ]
+    assert acts[0][3].startswith("partition 1: ")
+    assert acts[1][3].startswith("partition 0: to nodes 9: [9] is not a list of known nodes")
+
+
+def test_value_of_an_unknown_key_of_a_node_is_not_written(audited: Audited) -> None:
+    # Kafka's clients may set what a plug-in knows, such as its password.
+    config = [
+        m.IncrementalAlterConfigsRequestConfig(name=key, config_operation=0, value=text)
+        for key, text in (("plugin.password", "planted"), ("num.io.threads", "3"))
+    ]
+    resource = m.IncrementalAlterConfigsRequestResource(
+        resource_type=4, resource_name="", configs=config
+    )
+    request = m.IncrementalAlterConfigsRequest(resources=[resource])
+    Wire(audited.world).ask(request, 1, m.IncrementalAlterConfigsResponse)
+    assert [each[3] for each in audited.acts()] == ["num.io.threads=3", "plugin.password set"]
+
+
 def test_quotas_and_settings_over_kafka(audited: Audited) -> None:
     wire = Wire(audited.world)
     entry = m.AlterClientQuotasRequestEntry(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Final, NamedTuple
@@ -47,6 +49,21 @@ def measure(plan: Plan, on_progress: OnProgress) -> Outcome:
         return Outcome(fleet.tally, is_interrupted)
     finally:
         fleet.kill()
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Every signal that ends a benchmark does it as Ctrl-C does, so that its topics are deleted."""
+    before = {}
+    for number in worker.ENDS:
+        # What a parent, such as nohup, has ignored stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def fill(plan: Plan, records: int) -> None:

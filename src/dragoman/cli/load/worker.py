@@ -28,6 +28,10 @@ from dragoman.cli.load.tally import Tally
 from dragoman.client.kafka import EARLIEST, LATEST, KafkaClient, TopicPartition
 from dragoman.errors import DragomanError
 
+#: Signals that end a benchmark early.
+ENDS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 _REPORT_S: Final = 0.5
 #: For replies to what was sent before the user stopped the benchmark.
 _STOP_S: Final = 1.0
@@ -61,8 +65,9 @@ _Job: TypeAlias = Callable[[Measurement], Awaitable[None]]
 
 def run(control: Connection, plan: Plan, number: int) -> None:
     """The main function of the process."""
-    # Ctrl-C reaches all processes of a terminal; the first one stops the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These may reach all processes of a terminal or a service; the first one stops the others.
+    for each in ENDS:
+        signal.signal(each, signal.SIG_IGN)
     try:
         with asyncio.Runner(loop_factory=_loop_factory(plan)) as runner:
             runner.run(_Worker(control, plan, number).run())
@@ -151,10 +156,15 @@ class _Worker:
         while True:
             await asyncio.sleep(_REPORT_S)
             measurement.note_cpu()
-            self._control.send(Progress(measurement.tally))
-            if not measurement.stopped.is_set() and self._control.poll():
-                self._control.recv()
+            try:
+                self._control.send(Progress(measurement.tally))
+                if not measurement.stopped.is_set() and self._control.poll():
+                    self._control.recv()
+                    measurement.stopped.set()
+            except (EOFError, OSError):
+                # The first process is gone.
                 measurement.stopped.set()
+                return
 
 
 async def _offsets(

@@ -21,6 +21,7 @@ from dragoman.cli.support.collection import Collection
 from dragoman.config.layers import ENVIRONMENT_FILE, ENVIRONMENT_PREFIX, ConfigFile, Flags, load
 from dragoman.config.reference import toml_listing
 from dragoman.limits import BUNDLE_LOG_BYTES_MAX
+from dragoman.operating_system import platforms
 
 #: Of a process, what the kernel shows of it.
 _PROCESS_FILES = ("status", "limits", "io", "cmdline", "stat", "schedstat", "wchan")
@@ -88,7 +89,7 @@ def _settings(config: str, environment: Mapping[str, str]) -> bytes:
 
 def _end_of(path: str) -> bytes:
     """The last whole lines of a log."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=platforms.never_waiting) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - BUNDLE_LOG_BYTES_MAX))
         data = file.read(BUNDLE_LOG_BYTES_MAX)

@@ -370,6 +370,12 @@ _FIGURES: Final = (
 FIGURES: Final[dict[str, Figure]] = {each.name: each for each in _FIGURES}
 
 
+def is_known(key: Key) -> bool:
+    """False for a series of another release, and for one that was lost with damage of a file."""
+    figure = FIGURES.get(key[0]) if key else None
+    return figure is not None and len(key) == 1 + len(figure.labels)
+
+
 def by_metric(figures: Iterable[Figure] = _FIGURES) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     for each in figures:

@@ -22,6 +22,7 @@ from dragoman.limits import (
     HISTORY_TURN_S,
 )
 from dragoman.telemetry.catalogue import Stats
+from dragoman.telemetry.history.figures import is_known
 from dragoman.telemetry.history.files import Loaded, Writer, load
 from dragoman.telemetry.history.ring import Columns, Rings, Row, Steps, coarse_row, live_keys
 from dragoman.telemetry.history.sampler import Sampler
@@ -121,7 +122,7 @@ class Recorder:
         rings = self.rings
         rings.coarse.rows.extend(coarse.rows)
         rings.fine.rows.extend(fine.rows)
-        rings.columns = fine.columns or coarse.columns or Columns()
+        rings.columns = _of_this_release(fine.columns or coarse.columns or Columns())
         self._coarse.resume(coarse)
         self._fine.resume(fine)
         _report(coarse, fine)
@@ -166,6 +167,14 @@ class Recorder:
                 # Once, until a write succeeds.
                 log.warning("the history is not written: %s", error)
             self._is_refused = True
+
+
+def _of_this_release(columns: Columns) -> Columns:
+    """The columns to continue: after an upgrade or a rollback, without the other release's series,
+    which stay in the rows that have them.
+    """
+    known = [each for each in columns.keys if is_known(each)]
+    return columns if len(known) == len(columns) else Columns(known)
 
 
 def _report(*loaded: Loaded) -> None:

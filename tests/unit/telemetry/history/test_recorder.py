@@ -112,6 +112,46 @@ def test_an_hour_and_a_week_are_kept() -> None:
     assert None not in world.values(REQUESTS, 7 * 86_400 - 600, 3600)
 
 
+def test_points_of_a_short_step_are_of_coarse_samples_before_the_last_hour() -> None:
+    world = World()
+    world.run(7 * 3600)
+    for step_s in (15, 120, 240):
+        assert None not in world.values(REQUESTS, 6 * 3600, step_s)
+        assert world.values(REQUESTS, 6 * 3600, step_s) == pytest.approx(
+            [10.0] * (6 * 3600 // step_s), rel=0.01
+        )
+
+
+def test_a_clock_that_was_wrong_for_a_moment_hides_no_older_sample() -> None:
+    world = World()
+    world.run(3 * 3600)
+    world.offset_s = -BEGIN_S
+    world.run(30)
+    world.offset_s = 0
+    world.run(60)
+    assert None not in world.values(FREE, 2 * 3600, 30)[:-4]
+
+
+def test_series_of_another_release_are_kept_in_rows_and_not_continued() -> None:
+    world = World()
+    world.run(20)
+    later = ("figure_of_a_later_release", "kafka")
+    relabelled = ("requests_per_second", "kafka", "label of a later release")
+    for key in (later, relabelled):
+        world.recorder.rings.columns.add(key)
+    world.run(60)
+    world.restart()
+    world.run(60)
+    rows = world.recorder.rings.fine.rows
+    assert len(rows) == 9
+    assert later in rows[2].columns.index
+    assert set(rows[-1].columns.keys) == {REQUESTS, FREE}
+    # A new series needs to know which budgets the others use.
+    world.recorder.rings.columns = files.Columns([FREE])
+    world.run(60)
+    assert REQUESTS in world.recorder.rings.fine.rows[-1].columns.index
+
+
 def test_samples_are_at_their_times_after_a_restart() -> None:
     world = World()
     world.run(1000)

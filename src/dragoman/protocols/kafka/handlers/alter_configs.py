@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from dragoman.broker.administration import config_changes, recorded
 from dragoman.broker.errors import InvalidConfig
+from dragoman.config.dynamic import is_shown
 from dragoman.config.keys import Key, Kind, format_value, near_match
 from dragoman.config.overrides import GROUP_CONFIG, TOPIC_CONFIG
 from dragoman.config.settings import keys_of
@@ -237,7 +238,7 @@ class _Alteration:
         else:
             details: list[str] = []
             with recorded(broker.audit, "config.change", call.actor, f"node:{node_id}", details):
-                await broker.node_configs.alter(node_id, _noting(alter, details))
+                await broker.node_configs.alter(node_id, _noting(alter, details, is_shown))
 
     async def _alter_group(self, resource: _Resource) -> None:
         call, broker = self._call, self._call.service.broker
@@ -256,12 +257,14 @@ class _Alteration:
                 await broker.group_configs.alter(group_id, _noting(alter, details))
 
 
-def _noting(alter: Alter, details: list[str]) -> Alter:
+def _noting(
+    alter: Alter, details: list[str], is_shown: Callable[[str], bool] = lambda _key: True
+) -> Alter:
     """The same change, which leaves what it changes in `details`."""
 
     def altered(config: Mapping[str, str]) -> dict[str, str]:
         after = alter(config)
-        details[:] = config_changes(config, after)
+        details[:] = config_changes(config, after, is_shown)
         return after
 
     return altered

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dragoman.broker.administration import Act, note_each
+from dragoman.broker.errors import ElectionNotNeeded
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
@@ -38,7 +40,14 @@ async def handle_elect(call: Call) -> m.ElectLeadersResponse:
             raise leadership.refuse_election(partition)
         await leadership.elect_preferred(partition)
 
-    return _elected(request, wanted, await gather(call, wanted, elect))
+    results = await gather(call, wanted, elect)
+    acts = [
+        Act(f"topic:{topic}", f"partition {index}", error)
+        for (topic, index), error in zip(wanted, results, strict=True)
+        if not isinstance(error, ElectionNotNeeded)
+    ]
+    note_each(call.service.broker.audit, "leader.elect", call.actor, acts)
+    return _elected(request, wanted, results)
 
 
 def _candidates(call: Call, request: m.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
@@ -114,6 +123,13 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
             await leadership.move(partition, each.replicas, may_resize=may_resize)
 
     results = await gather(call, requested, move)
+    for action, is_move in (("replicas.move", True), ("replicas.cancel", False)):
+        acts = [
+            Act(f"topic:{topic}", _moved(each), error)
+            for (topic, each), error in zip(requested, results, strict=True)
+            if (each.replicas is not None) is is_move
+        ]
+        note_each(call.service.broker.audit, action, call.actor, acts)
     by_topic: dict[str, list[m.AlterPartitionReassignmentsResponsePartition]] = {
         topic.name: [] for topic in request.topics
     }
@@ -133,6 +149,13 @@ async def handle_reassign(call: Call) -> m.AlterPartitionReassignmentsResponse:
             for name, found in by_topic.items()
         ],
     )
+
+
+def _moved(requested: m.AlterPartitionReassignmentsRequestPartition) -> str:
+    where = f"partition {requested.partition_index}"
+    if requested.replicas is None:
+        return where
+    return f"{where}: to nodes {', '.join(map(str, requested.replicas))}"
 
 
 def handle_list_reassignments(call: Call) -> None:
