@@ -103,7 +103,7 @@ def test_a_database_is_captured_with_what_is_in_it(
 ) -> None:
     added = cdc("add", "shop", "--dsn", postgres.dsn(), "--tables", "orders", "--output", "json")
     assert added.status == 0
-    assert added.err.endswith("added capture shop\ncapture shop is streaming\n")
+    assert "added capture" not in added.err
     capture = json.loads(added.out)
     assert capture["status"]["tables"][0]["rows"] == ROWS
     assert postgres.password not in added.out

@@ -16,13 +16,13 @@ from dragoman.cli.contexts import (
     VARIABLE,
     Context,
     Mechanism,
+    changed,
     check_name,
     contexts_file,
     current_name,
     find,
     read,
     with_files,
-    write,
 )
 from dragoman.cli.output import Change, Fields, Output, Table, show, show_change
 from dragoman.cli.remote import UNIX, check_url
@@ -130,17 +130,15 @@ def add(
     given = {field: value for field, value in asdict(values).items() if value}
     if values.server and not values.server.startswith(UNIX):
         check_url(values.server)
-    path = contexts_file()
-    contexts = read(path)
-    is_new = name not in contexts.context
-    if is_new and not (values.server or values.bootstrap):
-        raise CommandError("a context needs --server or --bootstrap", USAGE)
-    context = msgspec.structs.replace(contexts.context.get(name, Context()), **given)
-    context = with_files(context, Path.cwd())
-    contexts.context[name] = context
-    if use:
-        contexts.current = name
-    write(path, contexts)
+    with changed(contexts_file()) as contexts:
+        is_new = name not in contexts.context
+        if is_new and not (values.server or values.bootstrap):
+            raise CommandError("a context needs --server or --bootstrap", USAGE)
+        context = msgspec.structs.replace(contexts.context.get(name, Context()), **given)
+        context = with_files(context, Path.cwd())
+        contexts.context[name] = context
+        if use:
+            contexts.current = name
     message = f"{'added' if is_new else 'changed'} context {name!r}"
     message += ", the current one" if contexts.current == name else ""
     show_change(output, message, _named(name, context, contexts.current), NamedContext)
@@ -163,14 +161,12 @@ def use(name: ContextName, /, *, output: Output = "table") -> None:
     dragoman context use production
     dragoman context use none
     """
-    path = contexts_file()
-    contexts = read(path)
-    if name == "none" and name not in contexts.context:
-        contexts.current, message = "", "no context is current"
-    else:
-        find(name)
-        contexts.current, message = name, f"context {name!r} is current"
-    write(path, contexts)
+    with changed(contexts_file()) as contexts:
+        if name == "none" and name not in contexts.context:
+            contexts.current, message = "", "no context is current"
+        else:
+            find(name)
+            contexts.current, message = name, f"context {name!r} is current"
     show_change(output, message, Change(name, message), Change)
     _warn_of_variable(name)
 
@@ -190,18 +186,16 @@ def remove(*names: ContextName, output: Output = "table") -> None:
     """
     if not names:
         raise CommandError("NAMES: expected the name of at least one context", USAGE)
-    path = contexts_file()
-    contexts = read(path)
-    for name in names:
-        find(name)
     removed = []
-    for name in dict.fromkeys(names):
-        del contexts.context[name]
-        removed.append(Change(name, f"removed context {name!r}"))
-    if contexts.current in names:
-        contexts.current = ""
-        removed[-1] = Change(removed[-1].name, f"{removed[-1].detail}; no context is current")
-    write(path, contexts)
+    with changed(contexts_file()) as contexts:
+        for name in names:
+            find(name)
+        for name in dict.fromkeys(names):
+            del contexts.context[name]
+            removed.append(Change(name, f"removed context {name!r}"))
+        if contexts.current in names:
+            contexts.current = ""
+            removed[-1] = Change(removed[-1].name, f"{removed[-1].detail}; no context is current")
     if output == "table":
         for each in removed:
             say(each.detail)

@@ -25,8 +25,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -259,13 +259,29 @@ def check_name(name: str) -> None:
         )
 
 
+@contextmanager
+def changed(path: Path) -> Iterator[Contexts]:
+    """The contents of the file, which are written when the block ends without an error. Commands at
+    the same time take turns. Raises `CommandError`.
+    """
+    try:
+        # A link to the file stays one.
+        path = Path(os.path.realpath(path))
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        with platforms.turn_in(str(path.parent)):
+            contexts = read(path)
+            yield contexts
+            write(path, contexts)
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from None
+
+
 def write(path: Path, contexts: Contexts) -> None:
     """Replace the file as a whole; only this user can read it. Raises `CommandError`."""
     # Imported here: only commands that change the file write it.
     import tempfile
 
     try:
-        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         # A temporary file has mode 0600 from the beginning.
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
         try:

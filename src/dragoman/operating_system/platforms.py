@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from dragoman.errors import ConfigError
@@ -112,6 +114,25 @@ def lock(fd: int, *, is_shared: bool = False) -> bool:
             return False
         raise
     return True
+
+
+@contextmanager
+def turn_in(directory: str) -> Iterator[None]:
+    """Wait until no other process is in such a block for the directory. No effect on Windows, and
+    on file systems without locks.
+    """
+    if IS_WINDOWS:
+        yield
+        return
+    import fcntl
+
+    fd = os.open(directory, os.O_RDONLY | DIRECTORY | CLOSE_ON_EXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def unlock(fd: int) -> None:

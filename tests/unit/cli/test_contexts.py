@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,15 @@ import msgspec
 import pytest
 
 from dragoman.cli.client_security import BrokerTarget
-from dragoman.cli.contexts import VARIABLE, VARIABLE_OF_FILE, Context, Contexts, read, write
+from dragoman.cli.contexts import (
+    VARIABLE,
+    VARIABLE_OF_FILE,
+    Context,
+    Contexts,
+    changed,
+    read,
+    write,
+)
 from dragoman.cli.main import main
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.cli.target import DEFAULT_URL, Target
@@ -289,3 +298,30 @@ def test_a_pipe_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "contexts.toml")
     with pytest.raises(CommandError, match="not a regular file"):
         read(tmp_path / "contexts.toml")
+
+
+def test_changes_at_the_same_time_take_turns(tmp_path: Path) -> None:
+    file = tmp_path / "contexts.toml"
+    is_done = threading.Event()
+
+    def add() -> None:
+        with changed(file) as contexts:
+            contexts.context["second"] = Context(server="http://b:1")
+        is_done.set()
+
+    other = threading.Thread(target=add)
+    with changed(file) as contexts:
+        contexts.context["first"] = Context(server="http://a:1")
+        other.start()
+        assert not is_done.wait(0.2)
+    other.join()
+    assert set(read(file).context) == {"first", "second"}
+
+
+def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+    link = tmp_path / "contexts.toml"
+    link.symlink_to("dotfiles.toml")
+    with changed(link) as contexts:
+        contexts.context["a"] = Context(server="http://a:1")
+    assert link.is_symlink()
+    assert set(read(tmp_path / "dotfiles.toml").context) == {"a"}
