@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,16 @@ class Load:
 
 
 def wait_for_readiness(cluster: ServedCluster, load: Load, wanted: tuple[int, str]) -> None:
-    """A node learns that its disk is full by writing."""
+    """A node learns that its disk is full by writing; a little at a time, for what is written
+    meanwhile must find room on it later.
+    """
     deadline = time.monotonic() + WAIT_S
-    while (found := readiness(cluster, VICTIM)) != wanted:
+    for turn in count():
+        if (found := readiness(cluster, VICTIM)) == wanted:
+            return
         assert time.monotonic() < deadline, (found, cluster.nodes[VICTIM].log[-5:])
-        load.write(30)
+        if turn % 20 == 0:
+            load.write(30)
 
 
 def test_a_node_with_a_full_disk_is_not_ready_until_there_is_room(three: ServedCluster) -> None:

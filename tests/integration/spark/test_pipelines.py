@@ -401,7 +401,7 @@ table = "items"
 [jobs.counted]
 type = "profile"
 topic = "pgcdc.items"
-output = "counted"
+folder = "counted"
 """
     )
 

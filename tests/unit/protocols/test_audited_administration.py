@@ -49,7 +49,7 @@ def audited() -> Audited:
 def test_topics_over_http(audited: Audited) -> None:
     world = audited.world
     service = Services(world).topics
-    ask(world, service.create_topic(ALICE, NewTopic(name="t", partitions=2)))
+    ask(world, service.create_topic(ALICE, NewTopic(name="t", partitions=2), False))
     assert {(each.caller, each.protocol) for each in audited.events} == {(ALICE, "http")}
     assert audited.acts() == [("topic.create", "succeeded", "topic:t", "2 partitions")]
     change = TopicChange(set={"retention.ms": "1000"})
@@ -77,7 +77,7 @@ def test_failed_act_has_its_reason(audited: Audited) -> None:
     service = Services(audited.world).topics
     audited.world.create("t", 1)
     with pytest.raises(TopicExists):
-        ask(audited.world, service.create_topic(ALICE, NewTopic(name="t", partitions=1)))
+        ask(audited.world, service.create_topic(ALICE, NewTopic(name="t", partitions=1), False))
     ((action, result, resource, reason),) = audited.acts()
     assert (action, result, resource) == ("topic.create", "failed", "topic:t")
     assert "exists" in reason
