@@ -19,6 +19,11 @@ _ENVIRONMENT: Final = "env:"
 _SECRET_BYTES_MAX: Final = 4096
 
 
+def is_reference(secret: str) -> bool:
+    """Whether `resolved` takes a text for the place of a secret."""
+    return secret.startswith((_FILE, _ENVIRONMENT))
+
+
 def resolved(secret: str) -> str:
     """The secret, or what it refers to. Raises `ConfigError`, whose text has no secret."""
     if secret.startswith(_FILE):

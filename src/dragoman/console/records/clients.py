@@ -19,6 +19,7 @@ from dragoman.client.kafka import (
     SaslMechanism,
     TlsSettings,
 )
+from dragoman.client_core.credentials import is_reference
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.records.failures import KafkaAccessError, failure_of
@@ -129,6 +130,12 @@ class Clients:
                 raise KafkaAccessError(
                     "an API token cannot log in to the listener for Kafka's protocol, by which the "
                     "console reads records: log in with a user and a password"
+                )
+            if is_reference(session.password):
+                # The client would log in with what is in that place.
+                raise KafkaAccessError(
+                    "a password that begins with file: or env: cannot log in to the listener for "
+                    "Kafka's protocol, by which the console reads records"
                 )
             login = SaslLogin(
                 mechanism=cast("SaslMechanism", target.mechanism),

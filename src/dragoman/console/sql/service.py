@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from dragoman import limits
+from dragoman.client_core.credentials import is_reference
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.sessions import Session
@@ -19,8 +20,6 @@ from dragoman.installation import install_command
 
 _LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-#: Texts that the client would take for the place of a secret.
-_REFERENCES: Final = ("file:", "env:")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
 
 
@@ -129,7 +128,7 @@ class Queries:
                 "an API token cannot log in to Kafka's listener, by which queries read topics: log"
                 " in with a user and a password"
             )
-        if session.password.startswith(_REFERENCES):
+        if is_reference(session.password):
             raise QueryRefusedError(
                 "a password that begins with file: or env: cannot be used for queries"
             )

@@ -1,9 +1,8 @@
-// Buttons and dialogs that change something.
+// Buttons and dialogs that change something at once; what is checked first is in `actions.js`.
 
+import { READ_ONLY } from "./actions.js";
 import { fill, h } from "./dom.js";
 import { problem, toast } from "./parts.js";
-
-export const READ_ONLY = "Without a login the console only reads: log in as a user.";
 
 /** A button that does something; a reader sees why it cannot be used. `options`: kind, reason. */
 export function action(text, state, run, options = {}) {
@@ -73,9 +72,6 @@ export function showDialog(title, content) {
   dialog.showModal();
 }
 
-/** An input with its label and, under it, what it is for. */
-export const field = (title, input, help) => h("label", {}, title, input, help ? h("small", {}, help) : null);
-
 export const choice = (properties, options) =>
   h("select", properties, options.map(([value, text]) => h("option", { value, selected: value === properties.chosen }, text)));
 
@@ -85,3 +81,5 @@ export function download(name, type, text) {
   h("a", { href: address, download: name }).click();
   URL.revokeObjectURL(address);
 }
+
+export { READ_ONLY, field } from "./actions.js";

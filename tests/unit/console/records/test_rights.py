@@ -116,3 +116,13 @@ async def test_why_records_cannot_be_read(target: KafkaTarget, words: str) -> No
     clients = Clients(target, sessions.is_open, _Clock())
     with pytest.raises(KafkaAccessError, match=words):
         await _use(clients, session)
+
+
+@pytest.mark.parametrize("password", ["file:/etc/hostname", "env:HOME"])
+async def test_password_like_a_reference_is_not_replaced_by_what_is_there(password: str) -> None:
+    sessions = Sessions(_Clock(), 1800, 36_000)
+    session = sessions.find(sessions.open(Session.of_password("ann", password)))
+    target = KafkaTarget(bootstrap="127.0.0.1:1", mechanism="SCRAM-SHA-256")
+    clients = Clients(target, sessions.is_open, _Clock())
+    with pytest.raises(KafkaAccessError, match="begins with file: or env:"):
+        await _use(clients, session)
