@@ -230,13 +230,12 @@ class UserService:
 
     async def create_token(self, caller: Caller, name: str, wanted: NewToken) -> CreatedToken:
         self._access.require_cluster(caller, Operation.ALTER)
-        lifetime = wanted.lifetime_ms
         token, text = await future_of(
             self._users.create_token(
                 name,
                 _actor(caller),
                 label=wanted.label,
-                expires_ms=self._broker.clock.wall_ms() + lifetime if lifetime else 0,
+                lifetime_ms=wanted.lifetime_ms or 0,
                 is_read_only=wanted.read_only,
             )
         )

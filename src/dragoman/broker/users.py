@@ -228,10 +228,10 @@ class Users:
         actor: Actor,
         *,
         label: str = "",
-        expires_ms: int = 0,
+        lifetime_ms: int = 0,
         is_read_only: bool = False,
     ) -> tuple[ApiToken, str]:
-        """A new token and its text, which is not stored. `expires_ms` is 0 for a token that does
+        """A new token and its text, which is not stored. `lifetime_ms` is 0 for a token that does
         not expire. Raises `UnknownUser`.
         """
         if len(label.encode()) > TOKEN_LABEL_BYTES_MAX or not (label.isprintable()):
@@ -239,15 +239,13 @@ class Users:
                 f"the label of a token has at most {TOKEN_LABEL_BYTES_MAX} printable bytes"
             )
         now = self._clock.wall_ms()
-        if expires_ms and expires_ms <= now:
-            raise InvalidUser("the token would have expired already")
         secret = base64.urlsafe_b64encode(self._random.randbytes(TOKEN_BYTES))
         text = TOKEN_PREFIX + secret.decode().rstrip("=")
         token = ApiToken(
             token_id=self._random.randbytes(8).hex(),
             digest=hashlib.sha256(text.encode()).digest(),
             created_ms=now,
-            expires_ms=expires_ms,
+            expires_ms=now + lifetime_ms if lifetime_ms else 0,
             is_read_only=is_read_only,
             label=label,
         )
