@@ -111,7 +111,7 @@ class Console:
             settings.kafka,
             lambda request: self._allowed(request, is_change=False),
             self.body,
-            self.sessions.is_open,
+            self.sessions,
             monotonic,
         )
         self._bodies_bytes = 0

@@ -105,8 +105,11 @@ class Sessions:
         return session
 
     def is_open(self, session: Session) -> bool:
-        """Whether a session still is, which is a use of it: what asks is shown to its user."""
-        if session not in self._sessions.values() or self._is_over(session):
+        return session in self._sessions.values() and not self._is_over(session)
+
+    def use(self, session: Session) -> bool:
+        """Whether a session is open. Its user sees what is asked for here, so it does not idle."""
+        if not self.is_open(session):
             return False
         session.last_used = self._monotonic()
         return True

@@ -123,3 +123,22 @@ def test_session_is_closed_by_itself(sessions: Sessions) -> None:
     sessions.close_session(found)
     assert sessions.find(name) is None
     assert sessions.find(other) is not None
+
+
+def test_look_at_a_session_is_no_use_of_it(sessions: Sessions, clock: Clock) -> None:
+    session = sessions.find(sessions.open(alice()))
+    assert session is not None
+    clock.now += 30
+    assert sessions.is_open(session)
+    clock.now += 30
+    assert not sessions.is_open(session)
+    assert not sessions.use(session)
+
+
+def test_used_session_does_not_idle(sessions: Sessions, clock: Clock) -> None:
+    session = sessions.find(sessions.open(alice()))
+    assert session is not None
+    clock.now += 30
+    assert sessions.use(session)
+    clock.now += 30
+    assert sessions.is_open(session)

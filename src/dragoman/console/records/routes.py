@@ -37,7 +37,7 @@ from dragoman.console.records.search import Question, Running
 from dragoman.console.records.shown import decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
-from dragoman.console.sessions import Session
+from dragoman.console.sessions import Session, Sessions
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.limits import (
     CONSOLE_READS_MAX,
@@ -67,27 +67,25 @@ class _One(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Records:
-    """`allowed` gives the session of a request or refuses it, `body` reads what it sends, and
-    `is_open` says whether a session still is.
-    """
+    """`allowed` gives the session of a request or refuses it, and `body` reads what it sends."""
 
     def __init__(
         self,
         target: KafkaTarget,
         allowed: Callable[[Request], Session | None],
         body: Callable[[Request, Session | None], Awaitable[bytes]],
-        is_open: Callable[[Session], bool],
+        sessions: Sessions,
         monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._allowed = allowed
         self._body = body
-        self._is_open = is_open
+        self._sessions = sessions
         self._monotonic = monotonic
         self._now_ms = now_ms
         self._turns = Turns()
         self._reads: Counter[int] = Counter()
-        self.clients = Clients(target, is_open, monotonic)
+        self.clients = Clients(target, sessions.is_open, monotonic)
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -192,7 +190,7 @@ class Records:
 
     def _check(self, session: Session | None) -> Callable[[], None]:
         def check() -> None:
-            if session is not None and not self._is_open(session):
+            if session is not None and not self._sessions.use(session):
                 raise LoginNeededError("the session has ended: log in again")
 
         return check
