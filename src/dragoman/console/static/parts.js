@@ -1,6 +1,6 @@
 // Pieces that several pages show.
 
-import { fill, h } from "./dom.js";
+import { h } from "./dom.js";
 
 /** A link within the console: `link("#/topics/a", "a")`. */
 export const link = (address, ...text) => h("a", { href: address }, ...text);
@@ -25,19 +25,27 @@ export const figure = (name, value, note) =>
 
 /** What a failure is, and what to do about it. */
 export function problem(error) {
+  const [title, remedy] = meaning(error);
   return h("div", { class: "problem", role: "alert" },
-    h("p", {}, remedyTitle(error), error.message, error.code ? h("code", {}, error.code) : null),
-    remedy(error) ? h("p", { class: "remedy" }, remedy(error)) : null);
+    h("p", {}, title, error.message, error.code ? h("code", {}, error.code) : null),
+    remedy ? h("p", { class: "remedy" }, remedy) : null);
 }
 
-const remedyTitle = (error) => (error.status === 403 && error.code !== "read_only" ? "A right is missing: " : "");
-
-function remedy(error) {
-  if (error.status === 403 && error.code !== "read_only") return "An administrator grants rights with dragoman acl add.";
-  if (error.status === 404) return "It may have been deleted since the page was loaded.";
-  if (error.status === 503) return "The same request may succeed later.";
-  return null;
+/** The same in one line. */
+export function explained(error) {
+  const [title, remedy] = meaning(error);
+  return [`${title}${error.message}`, remedy].filter(Boolean).join(" – ");
 }
+
+function meaning(error) {
+  if (error.status === 403 && error.code !== "read_only") return ["A right is missing: ", "An administrator grants rights with dragoman acl add."];
+  if (error.status === 404) return ["", "It may have been deleted since the page was loaded."];
+  if (error.status === 503) return ["", "The same request may succeed later."];
+  return ["", null];
+}
+
+/** What a user should know before relying on what is shown; `word` is its badge. */
+export const warning = (text, word = "warning") => h("p", { class: "warning" }, badge(word, "warn"), " ", text);
 
 /** The value of a promise, or its error: a page shows what it may. Aborted requests are no errors. */
 export async function settled(promise) {
@@ -49,30 +57,36 @@ export async function settled(promise) {
   }
 }
 
-/** A line to copy. */
-export function copied(name, text) {
+/** A button that copies a text; `text` may be a function that gives it. */
+export function copyButton(name, text, title = "Copy") {
   const button = h("button", {
     class: "quiet", type: "button", "aria-label": `Copy ${name}`,
     onclick: async () => {
-      await navigator.clipboard?.writeText(text);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 2000);
+      try {
+        await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
+        button.textContent = "Copied";
+        setTimeout(() => (button.textContent = title), 2000);
+      } catch {
+        toast("The browser does not allow copying here.", "bad");
+      }
     },
-  }, "Copy");
-  return h("div", { class: "same" }, h("span", { class: "muted" }, name), h("code", {}, text), button);
+  }, title);
+  return button;
 }
 
+/** A line to copy. */
+export const copied = (name, text) => h("div", { class: "same" }, h("span", { class: "muted" }, name), h("code", {}, text), copyButton(name, text));
+
 /** Several lines to copy. */
-export function snippet(title, text) {
-  const button = h("button", {
-    class: "quiet", type: "button", "aria-label": `Copy ${title}`,
-    onclick: async () => {
-      await navigator.clipboard?.writeText(text);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 2000);
-    },
-  }, "Copy");
-  return h("div", { class: "snippet" }, h("div", { class: "bar" }, h("h3", {}, title), button), h("pre", { tabindex: "0" }, text));
+export const snippet = (title, text) =>
+  h("div", { class: "snippet" }, h("div", { class: "bar" }, h("h3", {}, title), copyButton(title, text)), h("pre", { tabindex: "0" }, text));
+
+/** Keep a text, or parts of one, as a file. */
+export function download(name, type, ...parts) {
+  const address = URL.createObjectURL(new Blob(parts, { type }));
+  h("a", { href: address, download: name }).click();
+  // Browsers begin to read it after the click.
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
 
 /** How to do the same on the command line and over HTTP. */
@@ -82,24 +96,11 @@ export function equivalent(command, request) {
 }
 
 /** A word as the shell takes it. */
-export const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
 
-/** Ask before something is done; resolves to whether it was confirmed. */
-export function confirmed(title, content, action, isDangerous = true) {
-  return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-label": title },
-      h("h2", {}, title), content,
-      h("div", { class: "actions" },
-        h("button", { onclick: () => dialog.close() }, "Cancel"),
-        h("button", { class: isDangerous ? "danger" : "primary", onclick: () => dialog.close("yes") }, action)));
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
-    });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
+/** A command that asks the console's node: `command(state, "topic delete", name, "--yes")`. Words that are not set are left out. */
+export const command = (state, name, ...words) =>
+  ["dragoman", name, ...words.flat().filter((each) => each !== null && each !== undefined && each !== false).map(shell), "--server", shell(state.server)].join(" ");
 
 export function toast(text, kind = "plain") {
   let box = document.querySelector(".toasts");
@@ -118,5 +119,3 @@ export function tabs(base, names, chosen) {
     names.map(([key, title]) =>
       h("a", { href: key ? `${base}/${key}` : base, "aria-current": key === chosen ? "page" : null }, title)));
 }
-
-export { fill, h };

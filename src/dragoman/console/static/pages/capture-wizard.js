@@ -1,10 +1,10 @@
 // Adds a capture in four steps: the address, what the database says, what is captured, a summary.
 
 import { post } from "../api.js";
-import { action, choice, field, readOnlyNote } from "../forms.js";
+import { action, choice, field, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { drawFindings } from "../findings.js";
-import { card, equivalent, link, problem, shell, to, toast } from "../parts.js";
+import { equivalent, link, problem, shell, to, toast } from "../parts.js";
 
 const STEPS = ["Address", "Check", "What is captured", "Summary"];
 const PASSWORDS = [["file", "In a file of the node"], ["env", "In a variable of the node"], ["typed", "Typed here"], ["none", "None"]];
@@ -24,13 +24,13 @@ export async function showWizard(place, { state, signal }) {
   const port = input("port", "5432", { inputmode: "numeric", pattern: "[0-9]{1,5}" });
   const database = input("dbname", "", { required: true, placeholder: "shop" });
   const user = input("user", "", { required: true, placeholder: "capture" });
-  const kind = choice({ name: "kind", onchange: () => drawPassword() }, PASSWORDS);
+  const kind = choice(PASSWORDS, "file", { name: "kind", onchange: () => drawPassword() });
   const secret = input("secret", "");
   const secretField = h("div", {});
-  const tls = choice({ name: "sslmode", chosen: "prefer" }, [["verify-full", "Required, certificate checked"], ["require", "Required"], ["prefer", "If the database offers it"], ["disable", "Never"]]);
+  const tls = choice([["verify-full", "Required, certificate checked"], ["require", "Required"], ["prefer", "If the database offers it"], ["disable", "Never"]], "prefer", { name: "sslmode" });
   const tables = h("textarea", { name: "tables", rows: 3, required: true, placeholder: "orders\nsales.*" });
-  const envelope = choice({ name: "envelope" }, [["pgcdc", "pgcdc: the row, its key and its position"], ["debezium", "debezium: as Debezium’s connector"], ["flat", "flat: the row alone"]]);
-  const snapshot = choice({ name: "snapshot" }, [["initial", "Existing rows first, then changes"], ["never", "Changes only"]]);
+  const envelope = choice([["pgcdc", "pgcdc: the row, its key and its position"], ["debezium", "debezium: as Debezium’s connector"], ["flat", "flat: the row alone"]], "pgcdc", { name: "envelope" });
+  const snapshot = choice([["initial", "Existing rows first, then changes"], ["never", "Changes only"]], "initial", { name: "snapshot" });
   const partitions = input("partitions", "8", { inputmode: "numeric", pattern: "[0-9]{1,5}" });
   const title = h("h2", { tabindex: "-1" });
   const steps = h("ol", { class: "steps" });
@@ -67,7 +67,7 @@ export async function showWizard(place, { state, signal }) {
   }
 
   async function check(chosen) {
-    fill(said, h("p", { class: "muted" }, "Asking the database …"));
+    fill(said, h("p", { class: "muted" }, "Asking the database…"));
     const { items } = await post("api/v1/capture-checks", { definition: definition(chosen) }, signal);
     fill(said, drawFindings(items));
     return items.every((each) => each.level !== "problem");
@@ -114,7 +114,7 @@ export async function showWizard(place, { state, signal }) {
     () => [
       h("p", {}, "The node connects to the database and looks at what a capture needs: settings, the role’s rights, and keys of tables in ", h("code", {}, "public"), "."),
       h("div", { class: "actions" }, back(),
-        action("Check the database", state, () => check(["*"]).catch((error) => fill(said, problem(error)))),
+        action(state, "Check the database", () => check(["*"]).catch((error) => fill(said, problem(error)))),
         next("Next")),
     ],
     () => [
@@ -128,11 +128,11 @@ export async function showWizard(place, { state, signal }) {
       h("pre", {}, JSON.stringify({ ...definition(listed(tables.value)), dsn: address(false) }, null, 2)),
       h("p", { class: "muted" }, "The same on the command line", kind.value === "typed" ? ", with the address on the standard input:" : ":"),
       h("pre", {}, command()),
-      h("div", { class: "actions" }, back(), action("Add the capture", state, async () => {
+      h("div", { class: "actions" }, back(), action(state, "Add the capture", async () => {
         await post("api/v1/captures", definition(listed(tables.value)), signal);
         toast(`${name.value} is added.`);
         location.hash = to("captures", name.value);
-      }, { kind: "primary" })),
+      }, { isMain: true })),
     ],
   ];
 

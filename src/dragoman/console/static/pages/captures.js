@@ -1,12 +1,12 @@
 // Captures of databases, and one of them.
 
 import { api, get, post, query, remove } from "../api.js";
-import { action, field, formDialog, readOnlyNote } from "../forms.js";
+import { action, change, checkbox, field, toolbar } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { drawFindings } from "../findings.js";
 import { bytes, duration, number, rate } from "../format.js";
 import { OverTime } from "../over-time.js";
-import { badge, card, equivalent, facts, figure, link, shell, to, toast } from "../parts.js";
+import { badge, card, command, equivalent, facts, figure, link, problem, shell, to, toast, warning } from "../parts.js";
 import { Table } from "../table.js";
 import { showWizard } from "./capture-wizard.js";
 
@@ -14,8 +14,6 @@ const KINDS = { streaming: "good", snapshotting: "good", starting: "plain", paus
 // What is left out of a status is at its default.
 const STATUS = { problem: "", lsn: "", lag_bytes: -1, lag_s: -1, retained_bytes: -1, rows: 0, rows_per_s: 0, tables: [], warnings: [] };
 const filled = (capture) => ({ ...capture, status: { ...STATUS, ...capture.status } });
-/** An age of nothing is no time at all. */
-const age = (seconds) => (seconds === 0 ? "0 s" : duration(seconds));
 const known = (value) => (value < 0 ? null : value);
 
 export async function show(place, context) {
@@ -32,7 +30,7 @@ async function showList(place, { state, signal }) {
       { name: "node", title: "Node", of: (row) => row.node, isNumber: true },
       { name: "rows", title: "Rows/s", of: (row) => row.status.rows_per_s, isNumber: true, show: number },
       { name: "lag", title: "Lag", of: (row) => known(row.status.lag_bytes), isNumber: true, show: bytes, help: "WAL that is not captured yet" },
-      { name: "behind", title: "Behind", of: (row) => known(row.status.lag_s), isNumber: true, show: age, help: "Age of the last captured change" },
+      { name: "behind", title: "Behind", of: (row) => known(row.status.lag_s), isNumber: true, show: duration, help: "Age of the last captured change" },
       { name: "retained", title: "Retained WAL", of: (row) => known(row.status.retained_bytes), isNumber: true, show: bytes, help: "What the database keeps because of the slot" },
       { name: "problem", title: "Problem", of: (row) => row.status.problem || row.status.warnings[0] },
     ],
@@ -52,7 +50,7 @@ async function showCapture(place, { parts, state, signal }) {
   const figures = h("div", { class: "figures" });
   const wrong = h("div", {});
   const definition = h("div", {});
-  const actions = h("div", { class: "bar", role: "group", "aria-label": "Actions" });
+  const actions = h("div", {});
   const findings = h("div", {}, h("p", { class: "muted" }, "Not checked yet."));
   const progress = new Table(
     [
@@ -61,7 +59,7 @@ async function showCapture(place, { parts, state, signal }) {
       { name: "rows", title: "Rows", of: (row) => row.rows ?? 0, isNumber: true, show: number },
       { name: "expected", title: "Of about", of: (row) => known(row.rows_expected ?? -1), isNumber: true, show: number },
       { name: "bytes", title: "Bytes", of: (row) => row.bytes ?? 0, isNumber: true, show: bytes },
-      { name: "left", title: "Left", of: (row) => (row.is_done ? 0 : known(row.seconds_left ?? -1)), isNumber: true, show: age },
+      { name: "left", title: "Left", of: (row) => (row.is_done ? 0 : known(row.seconds_left ?? -1)), isNumber: true, show: duration },
     ],
     { label: "Snapshot by table", empty: "No snapshot is being made." },
   );
@@ -69,20 +67,20 @@ async function showCapture(place, { parts, state, signal }) {
     [
       { title: "Rows captured", figures: { capture_rows_per_second: "rows" }, show: rate(number) },
       { title: "Retained WAL", figures: { capture_retained_bytes: "retained", capture_lag_bytes: "not captured yet" }, show: bytes },
-      { title: "Behind the database", figures: { capture_lag_seconds: "age of the last change" }, show: age },
+      { title: "Behind the database", figures: { capture_lag_seconds: "age of the last change" }, show: duration },
     ],
     { capture: name },
     signal,
   );
-  const check = action("Check the database", state, async () => {
-    fill(findings, h("p", { class: "muted" }, "Asking the database …"));
+  const check = action(state, "Check the database", async () => {
+    fill(findings, h("p", { class: "muted" }, "Asking the database…"));
     try {
       fill(findings, drawFindings((await post("api/v1/capture-checks", { name }, signal)).items));
     } catch (error) {
-      fill(findings, h("p", { class: "problem", role: "alert" }, error.message));
+      fill(findings, problem(error));
     }
   });
-  fill(place, h("p", {}, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions, readOnlyNote(state),
+  fill(place, h("p", {}, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions,
     overTime.element,
     card("Snapshot by table", progress.element),
     h("div", { class: "cards" }, card("Definition", definition), card("What the database says", h("div", { class: "bar" }, check), findings)),
@@ -96,60 +94,92 @@ async function showCapture(place, { parts, state, signal }) {
       figure("State", badge(status.state, KINDS[status.state]), capture.node === null ? "no node runs it" : `on node ${capture.node}`),
       figure("Rows", number(status.rows_per_s), "per second"),
       figure("Captured", number(capture.rows), "rows since this node took over"),
-      figure("Lag", bytes(known(status.lag_bytes)), `behind by ${age(known(status.lag_s))}`),
+      figure("Lag", bytes(known(status.lag_bytes)), `behind by ${duration(known(status.lag_s))}`),
       figure("Retained WAL", bytes(known(status.retained_bytes)), "kept for the slot"),
       figure("Restarts", number(capture.restarts)));
-    fill(wrong, status.problem ? h("p", { class: "problem", role: "alert" }, status.problem) : null,
-      status.warnings.map((each) => h("p", { class: "warning" }, badge("warning", "warn"), " ", each)));
+    fill(wrong, status.problem ? problem({ message: status.problem }) : null, status.warnings.map((each) => warning(each)));
     progress.show(status.tables);
     const key = JSON.stringify([capture.paused, capture.definition, capture.principal]);
     if (key !== drawn) {
       drawn = key;
       fill(definition, drawDefinition(capture));
-      fill(actions, drawActions(capture));
+      fill(actions, toolbar(state, drawActions(capture)));
     }
   }
 
   function drawActions(capture) {
-    const command = async (body, said) => {
+    const send = async (body, said) => {
       await post(`${path}/commands`, body, signal);
-      toast(said);
-      await refresh();
+      return said;
     };
     return [
       capture.paused
-        ? action("Resume", state, () => command({ command: "resume" }, `${name} resumes where it stopped.`), { kind: "primary" })
-        : action("Pause …", state, () => formDialog(`Pause ${name}?`,
-          h("p", {}, "Nothing is captured until it resumes. The slot stays, so the database keeps its WAL meanwhile: watch the disk of the database."),
-          "Pause", () => command({ command: "pause" }, `${name} is paused.`))),
-      action("Snapshot …", state, () => {
-        const tables = h("input", { name: "tables", placeholder: "public.orders, public.items" });
-        return formDialog(`Read tables of ${name} again?`, [
-          h("p", {}, "The rows are sent once more, beside the stream of changes. Nothing that was captured is removed, and consumers see the rows as SNAPSHOT events."),
-          field("Tables", tables, "Separated by commas; empty: all."),
-        ], "Snapshot", () => command({ command: "snapshot", tables: tables.value.split(",").map((each) => each.trim()).filter(Boolean) }, "The snapshot begins."));
-      }),
-      action("Rewind …", state, () => {
-        const lsn = h("input", { name: "lsn", placeholder: "0/16B3748", required: true, pattern: "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}" });
-        return formDialog(`Capture changes of ${name} again?`, [
-          h("p", {}, `Changes after this position are captured once more, so consumers get them twice. The slot must still retain it; all before ${capture.status.lsn || "the current position"} is captured.`),
-          field("Position (LSN)", lsn, "Such as 0/16B3748, from the header pgcdc-lsn of a record."),
-        ], "Rewind", () => command({ command: "rewind", lsn: lsn.value }, "The capture goes back."), "danger");
-      }),
-      action("Remove …", state, async () => {
-        const keeps = h("input", { type: "checkbox", name: "keep_slot" });
-        const typed = h("input", { name: "name", required: true, pattern: name, autocomplete: "off" });
-        const done = await formDialog(`Remove ${name}?`, [
-          h("p", {}, "The capture ends, and its slot and publication are dropped in the database. Changes from now on are not captured; a new capture begins with a snapshot. Topics and their records stay."),
-          h("label", { class: "inline" }, keeps, "Keep slot and publication (the database then retains WAL for them)"),
-          field("Type the name of the capture", typed),
-        ], "Remove", () => remove(`${path}${query({ keep_slot: keeps.checked ? "true" : "" })}`), "danger");
-        if (done) {
-          toast(done.detail);
-          location.hash = "#/captures";
-        }
-      }),
+        ? action(state, "Resume", async () => {
+          toast(await send({ command: "resume" }, `${name} resumes where it stopped.`), "good");
+          await refresh();
+        }, { isMain: true })
+        : action(state, "Pause", () => pause(send)),
+      action(state, "Snapshot", () => snapshot(send)),
+      action(state, "Rewind", () => rewind(capture, send), { isDangerous: true }),
+      action(state, "Remove", () => removeCapture(), { isDangerous: true }),
     ];
+  }
+
+  function pause(send) {
+    change({
+      title: `Pause ${name}`,
+      fields: h("p", {}, "Nothing is captured until it resumes. The slot stays, so the database keeps its WAL meanwhile: watch the disk of the database."),
+      apply: () => send({ command: "pause" }, `${name} is paused.`),
+      command: () => command(state, "cdc pause", name),
+      verb: "Pause", onDone: refresh,
+    });
+  }
+
+  function snapshot(send) {
+    const tables = h("input", { name: "tables", placeholder: "public.orders, public.items" });
+    const chosen = () => tables.value.split(",").map((each) => each.trim()).filter(Boolean);
+    change({
+      title: `Read tables of ${name} again`,
+      fields: [
+        h("p", {}, "The rows are sent once more, beside the stream of changes. Nothing that was captured is removed, and consumers see the rows as SNAPSHOT events."),
+        field("Tables", tables, "Separated by commas; empty: all."),
+      ],
+      apply: () => send({ command: "snapshot", tables: chosen() }, "The snapshot begins."),
+      command: () => command(state, "cdc snapshot", name, chosen().length ? ["--tables", chosen().join(",")] : []),
+      verb: "Snapshot", onDone: refresh,
+    });
+  }
+
+  function rewind(capture, send) {
+    const lsn = h("input", { name: "lsn", placeholder: "0/16B3748", required: true, pattern: "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}" });
+    change({
+      title: `Capture changes of ${name} again`,
+      fields: [
+        h("p", {}, `Changes after this position are captured once more, so consumers get them twice. The slot must still retain it; all before ${capture.status.lsn || "the current position"} is captured.`),
+        field("Position (LSN)", lsn, "Such as 0/16B3748, from the header pgcdc-lsn of a record."),
+      ],
+      apply: () => send({ command: "rewind", lsn: lsn.value }, "The capture goes back."),
+      command: () => command(state, "cdc rewind", name, "--to", lsn.value || "LSN"),
+      verb: "Rewind", isDangerous: true, onDone: refresh,
+    });
+  }
+
+  function removeCapture() {
+    const keeps = h("input", { type: "checkbox", name: "keep_slot" });
+    change({
+      title: `Remove ${name}`,
+      fields: [
+        h("p", {}, "The capture ends, and its slot and publication are dropped in the database. Changes from now on are not captured; a new capture begins with a snapshot. Topics and their records stay."),
+        checkbox("Keep slot and publication (the database then retains WAL for them)", keeps),
+      ],
+      apply: async () => {
+        const { detail } = await remove(`${path}${query({ keep_slot: keeps.checked ? "true" : "" })}`);
+        location.hash = "#/captures";
+        return detail;
+      },
+      command: () => command(state, "cdc remove", name, keeps.checked && "--keep-slot"),
+      verb: "Remove", typed: name, isDangerous: true,
+    });
   }
 
   await Promise.all([refresh(), overTime.refresh()]);

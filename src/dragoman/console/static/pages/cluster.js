@@ -1,7 +1,7 @@
 // The cluster: who leads, what is in sync, what is damaged, and changes of nodes and replicas.
 
 import { api, get, post, remove } from "../api.js";
-import { action, change, difference, field, toolbar } from "../actions.js";
+import { Nothing, action, change, choice, difference, field, toolbar } from "../dialogs.js";
 import { Chart } from "../chart.js";
 import { drawn, fill, h } from "../dom.js";
 import { figuresOf, newestOf, rangeChoice } from "../figures.js";
@@ -21,7 +21,7 @@ export async function show(place, { state, signal }) {
   const listeners = h("div", {});
   let cluster = null;
   let range = "-1h";
-  const choice = rangeChoice((value) => {
+  const shownRange = rangeChoice((value) => {
     range = value;
     drawCharts().catch(() => {});
   });
@@ -52,7 +52,7 @@ export async function show(place, { state, signal }) {
       action(state, "Transfer metadata", () => transfer(state, cluster, refresh)),
       action(state, "Add node", () => addNode(state, refresh)))),
     said, figures, card("Nodes", nodes.element),
-    h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", {}, "Over time"), h("label", { class: "inline" }, "Charts of", choice)),
+    h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", {}, "Over time"), h("label", { class: "inline" }, "Charts of", shownRange)),
       h("div", { class: "charts" }, Object.values(charts).map((each) => each.element))),
     card("Moves in progress", moving), card("Partitions that want attention", partitions),
     card("Damage on the answering node", damage), card("Settings changed at run time", settings), card("Listeners", listeners),
@@ -239,7 +239,7 @@ function elect(state, refresh) {
       if (asked.topic === null) return h("p", {}, "Every partition whose first replica does not lead it is elected for.");
       const found = await get(api("topics", asked.topic));
       const due = found.partitions.filter((each) => each.leader !== each.replicas[0]);
-      return due.length ? difference(["Partition", "Leader now", "Afterwards"], due.map((each) => [each.partition, each.leader ?? "none", each.in_sync.includes(each.replicas[0]) ? each.replicas[0] : "the same: not in sync"])) : h("p", {}, "Nothing changes.");
+      return due.length ? difference(["Partition", "Leader now", "Afterwards"], due.map((each) => [each.partition, each.leader ?? "none", each.in_sync.includes(each.replicas[0]) ? each.replicas[0] : "the same: not in sync"])) : new Nothing(h("p", {}, "Nothing changes."));
     },
     apply: async (asked) => (await post(api("cluster", "elections"), asked)).detail,
     command: (asked) => `dragoman cluster elect${asked.topic ? ` --topic ${asked.topic}` : ""} --server ${state.server}`,
@@ -249,7 +249,7 @@ function elect(state, refresh) {
 
 function transfer(state, cluster, refresh) {
   const others = (cluster?.nodes ?? []).filter((each) => each.alive && each.role === "voter" && each.node_id !== cluster.controller);
-  const node = h("select", {}, h("option", { value: "-1" }, "any other node"), others.map((each) => h("option", { value: each.node_id }, `node ${each.node_id}`)));
+  const node = choice([["-1", "any other node"], ...others.map((each) => [each.node_id, `node ${each.node_id}`])]);
   change({
     title: "Transfer the leadership of the metadata",
     fields: [field("To", node)],

@@ -1,10 +1,10 @@
 // Who is connected, by protocol.
 
 import { api, get, remove } from "../api.js";
-import { action, toolbar } from "../actions.js";
+import { action, change, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { NOTHING, bytes, duration, number } from "../format.js";
-import { badge, confirmed, equivalent, facts, figure, settled, toast } from "../parts.js";
+import { badge, equivalent, facts, figure } from "../parts.js";
 import { Table } from "../table.js";
 
 export async function show(place, { state, signal, search }) {
@@ -27,19 +27,23 @@ export async function show(place, { state, signal, search }) {
   );
   if (search.get("filter")) table.filter(search.get("filter"));
   const which = h("p", { class: "muted" });
-  fill(place, h("h1", {}, "Connections"), which, state.isReadOnly ? toolbar(state) : null, figures, table.element,
+  fill(place, h("h1", {}, "Connections"), which, readOnlyNote(state), figures, table.element,
     equivalent([`curl ${state.server}/api/v1/connections`, `curl -X DELETE ${state.server}/api/v1/connections/ID`],
       [`GET ${state.server}/api/v1/connections`, `DELETE ${state.server}/api/v1/connections/ID`]));
 
-  async function close(row) {
-    const what = [
-      h("p", {}, "The client is disconnected. Most clients connect again at once: to keep one out, disable its user or deny it by a rule."),
-      facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer]]),
-    ];
-    if (!(await confirmed("Close this connection?", what, "Close"))) return;
-    const { error } = await settled(remove(api("connections", row.id)));
-    toast(error ? error.message : `${row.id} is closed.`, error ? "bad" : "good");
-    await refresh();
+  function close(row) {
+    change({
+      title: "Close a connection",
+      fields: [
+        h("p", {}, "The client is disconnected. Most clients connect again at once: to keep one out, disable its user or deny it by a rule."),
+        facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer]]),
+      ],
+      apply: async () => {
+        await remove(api("connections", row.id));
+        return `${row.id} is closed.`;
+      },
+      verb: "Close", isDangerous: true, onDone: refresh,
+    });
   }
 
   async function refresh() {

@@ -1,10 +1,10 @@
 // Records that consumers have given up, and those that wait: topics of dead letters and retries.
 
 import { api, get, post, query } from "../api.js";
-import { action, field, formDialog, readOnlyNote, showDialog } from "../forms.js";
+import { Nothing, change, checkbox, field, readOnlyNote, tell } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, number, plural, time } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, problem, shell, to } from "../parts.js";
+import { badge, card, equivalent, facts, figure, link, problem, shell, to, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const DLQ = "%DLQ%";
@@ -141,12 +141,12 @@ async function showTopic(place, { parts: [name], state, signal }) {
 
   function draw() {
     const count = chosen.size;
-    fill(resend, h("button", { class: "primary", disabled: !count, title: count ? null : "Choose records first.", onclick: () => askResend() }, count ? `Resend ${number(count)} …` : "Resend …"));
+    fill(resend, h("button", { class: "primary", disabled: !count, title: count ? null : "Choose records first.", onclick: () => askResend() }, count ? `Resend ${number(count)}` : "Resend"));
   }
 
   function inspect(row) {
     const shown = (payload) => h("pre", {}, pretty(payload));
-    showDialog(`Record ${keyOf(row)}`, [
+    tell(`Record ${keyOf(row)}`, [
       facts([["Time", time(row.timestamp, true)], ["Key", h("code", {}, text(row.key))], ["Came from", headerOf(row, ORIGINS) || "–"]]),
       h("h3", {}, "Value"), shown(row.value),
       h("h3", {}, plural(row.header_count, "header")),
@@ -154,32 +154,42 @@ async function showTopic(place, { parts: [name], state, signal }) {
     ]);
   }
 
-  async function askResend() {
+  function askResend() {
     const target = h("input", { name: "to", autocomplete: "off", placeholder: isRetry || !name.startsWith(DLQ) ? "the topic each came from" : `${RETRY}${name.slice(DLQ.length)}` });
     const repeat = h("input", { type: "checkbox", name: "repeat" });
-    const body = (validateOnly) => ({
-      topic: name, to: target.value, validate_only: validateOnly, repeat: repeat.checked,
-      records: [...chosen].map((each) => { const [partition, offset] = each.split("/").map(Number); return { partition, offset }; }),
+    const send = (wanted, validateOnly) => post("dead-letters", { ...wanted, validate_only: validateOnly }, signal);
+    let done = null;
+    change({
+      title: `Resend ${plural(chosen.size, "record")}`,
+      fields: [
+        h("p", {}, "Keys, values and headers are kept, but for those about earlier deliveries. Each copy has the header ", h("code", {}, MARK),
+          ", which names its dead letter: a dead letter with a copy in the target is not sent again. The dead letters stay here."),
+        field("To", target, name.startsWith(DLQ) ? "Empty: the retry topic of the group, which no other group reads." : "Empty: the topic that each says it came from."),
+        checkbox("Also those that were sent before", repeat),
+        readOnlyNote(state),
+      ],
+      wanted: () => ({
+        topic: name, to: target.value, repeat: repeat.checked,
+        records: [...chosen].map((each) => { const [partition, offset] = each.split("/").map(Number); return { partition, offset }; }),
+      }),
+      check: async (wanted) => {
+        const found = await send(wanted, true);
+        const ready = found.items.filter((each) => each.outcome === "ready").length;
+        const shown = [h("p", {}, ready ? `${plural(ready, "record")} would be sent.` : "None of these can be sent."), outcomes(found)];
+        return ready ? shown : new Nothing(shown);
+      },
+      apply: async (wanted) => {
+        done = await send(wanted, false);
+        for (const each of done.items) if (each.outcome === "sent") chosen.delete(`${each.partition}/${each.offset}`);
+        return `${plural(done.items.filter((each) => each.outcome === "sent").length, "record")} sent.`;
+      },
+      verb: "Send",
+      onDone: () => {
+        draw();
+        table.draw();
+        tell("What was sent", outcomes(done));
+      },
     });
-    const tried = await formDialog(`Resend ${plural(chosen.size, "record")}`, [
-      h("p", {}, "Keys, values and headers are kept, but for those about earlier deliveries. Each copy has the header ", h("code", {}, MARK),
-        ", which names its dead letter: a dead letter with a copy in the target is not sent again. The dead letters stay here."),
-      field("To", target, name.startsWith(DLQ) ? "Empty: the retry topic of the group, which no other group reads." : "Empty: the topic that each says it came from."),
-      h("label", { class: "inline" }, repeat, "Also those that were sent before"),
-    ], "Dry run", () => post("dead-letters", body(true), signal));
-    if (!tried) return;
-    const ready = tried.items.filter((each) => each.outcome === "ready").length;
-    const done = await formDialog("What would be sent", [outcomes(tried),
-      state.isReadOnly ? readOnlyNote(state) : null],
-    ready ? `Send ${plural(ready, "record")}` : "Nothing to send", async () => {
-      if (!ready) throw new Error("None of these can be sent.");
-      return post("dead-letters", body(false), signal);
-    });
-    if (!done) return;
-    for (const each of done.items) if (each.outcome === "sent") chosen.delete(`${each.partition}/${each.offset}`);
-    draw();
-    table.draw();
-    showDialog("What was sent", outcomes(done));
   }
 
   async function refresh() {
@@ -219,5 +229,5 @@ function outcomes(answer) {
     { label: "Outcomes" },
   );
   table.show(answer.items);
-  return [table.element, Object.entries(answer.unsearched).map(([topic, why]) => h("p", { class: "warning" }, badge("not sure", "warn"), ` ${topic}: ${why}.`))];
+  return [table.element, Object.entries(answer.unsearched).map(([topic, why]) => warning(`${topic}: ${why}.`, "not sure"))];
 }

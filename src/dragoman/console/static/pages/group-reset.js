@@ -1,7 +1,7 @@
 // Move the committed offsets of a group: choose a place, see the difference, apply.
 
 import { api, post, query } from "../api.js";
-import { change, difference, field } from "../actions.js";
+import { Nothing, change, difference, field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { number, plural } from "../format.js";
 import { shell } from "../parts.js";
@@ -64,7 +64,7 @@ export function resetGroup(state, name, group, onDone) {
     check: async (asked) => {
       const found = await post(`${path}${query({ validate_only: true })}`, asked);
       const moved = found.items.filter((each) => each.before !== each.after);
-      if (!moved.length) return h("p", {}, "Nothing changes: the group is there already.");
+      if (!moved.length) return new Nothing(h("p", {}, "Nothing changes: the group is there already."));
       return [summary(moved, found.items.length),
         difference(["Topic", "Partition", "Now", "Afterwards", "Records"], found.items.map((each) => [each.topic, each.partition,
           each.before === null ? "none" : h(each.before === each.after ? "span" : "del", {}, number(each.before)),

@@ -1,7 +1,7 @@
 // One group: members, offsets, lag over time, and changes.
 
 import { api, get, query, remove } from "../api.js";
-import { action, change, difference, toolbar } from "../actions.js";
+import { action, change, difference, toolbar } from "../dialogs.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
 import { figuresOf, rangeChoice } from "../figures.js";

@@ -3,7 +3,7 @@
 import { query } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, duration, number, plural } from "../format.js";
-import { equivalent, problem, shell, to, toast } from "../parts.js";
+import { download, equivalent, problem, shell, to, toast } from "../parts.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
 import { search, tail } from "../records/lines.js";
@@ -39,7 +39,7 @@ class RecordsPage {
       pause: button("Pause", () => this.pause()),
       jsonl: button("Export JSON lines", () => this.export("jsonl")),
       csv: button("Export CSV", () => this.export("csv")),
-      produce: button("Produce", () => askRecord(topic, (written) => this.written(written))),
+      produce: button("Produce", () => askRecord(topic, () => this.written())),
     };
     this.form = new Form(topic, given, { onSearch: () => this.search(), buttons: Object.values(this.buttons) });
     this.bar = h("progress", { max: 1, value: 0, "aria-label": "Offsets that were scanned" });
@@ -190,7 +190,7 @@ class RecordsPage {
         if (line.type === "lines") parts.push(line.text);
         else if (line.type !== "start") end = this.line(line) ?? end;
       }, mine.signal);
-      save(new Blob(parts, { type: form === "csv" ? "text/csv" : "application/x-ndjson" }), `${this.topic}.${form}`);
+      download(`${this.topic}.${form}`, form === "csv" ? "text/csv" : "application/x-ndjson", ...parts);
       toast(end?.reason === "end" ? "The export is complete" : "The export has what was found before a limit was reached", end?.reason === "end" ? "plain" : "bad");
     } catch (error) {
       if (error.name !== "AbortError") this.failed(error);
@@ -270,10 +270,8 @@ class RecordsPage {
     this.remember();
   }
 
-  written({ partition, offset }) {
-    toast(`Written to partition ${partition} at offset ${offset}`);
-    if (this.isTailWanted) return;
-    this.search();
+  written() {
+    if (!this.isTailWanted) this.search();
   }
 
   // ---- the same elsewhere
@@ -302,10 +300,4 @@ function summed(before, line) {
   if (!before) return line;
   const sum = Object.fromEntries(COUNTED.map((each) => [each, before[each] + line[each]]));
   return { ...sum, total: Math.max(before.total, before.done + line.total) };
-}
-
-function save(blob, name) {
-  const address = URL.createObjectURL(blob);
-  h("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }

@@ -1,10 +1,10 @@
 // Users, access rules, and what they allow.
 
 import { api, get, post, remove } from "../api.js";
-import { action, choice, field, formDialog, readOnlyNote, showDialog } from "../forms.js";
-import { fill, h } from "../dom.js";
+import { action, change, checkbox, choice, field, readOnlyNote, tell, toolbar } from "../dialogs.js";
+import { drawn, fill, h } from "../dom.js";
 import { duration, number, plural, time } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, shell, tabs, to, toast } from "../parts.js";
+import { badge, card, command, copyButton, equivalent, explained, facts, figure, link, problem, tabs, to, toast, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const VIEWS = [["", "Users"], ["rules", "Rules"], ["test", "May they?"], ["mode", "Mode"], ["certificates", "Certificates and key"]];
@@ -12,6 +12,9 @@ const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "descri
 const RESOURCES = ["topic", "group", "cluster", "transactional_id", "user", "capture", "pipeline"];
 const PATTERNS = [["literal", "exactly this name, or *"], ["prefixed", "names that begin so"]];
 const RULES_PAGES_MAX = 20;
+const DAY_MS = 86_400_000;
+const LIVES = [["1", "1 day"], ["30", "30 days"], ["90", "90 days"], ["365", "1 year"], ["", "never"]];
+const principalOf = (text) => (text.includes(":") ? text : `User:${text}`);
 const pairs = (values) => values.map((each) => [each, each.replaceAll("_", " ")]);
 
 export async function show(place, context) {
@@ -23,7 +26,7 @@ export async function show(place, context) {
     return null;
   }
   const content = h("div", {});
-  fill(place, h("h1", {}, "Security"), tabs("#/security", VIEWS, view), readOnlyNote(context.state), content);
+  fill(place, h("h1", {}, "Security"), tabs("#/security", VIEWS, view), content);
   const made = await draw(content, context);
   return { title: "Security", ...made };
 }
@@ -45,20 +48,26 @@ async function showUsers(place, { state, signal }) {
     ],
     { search: (row) => row.name, placeholder: "Filter users", label: "Users", empty: "There are no users: callers are anonymous, unless certificates or networks name them." },
   );
-  const create = action("Create a user …", state, async () => {
+  const create = () => {
     const name = h("input", { name: "name", required: true, autocomplete: "off" });
     const password = h("input", { name: "password", type: "password", autocomplete: "new-password" });
-    const done = await formDialog("Create a user", [
-      field("Name", name),
-      field("Password", password, "Stored as SCRAM verifiers. Empty: no password, for a user with certificates or tokens."),
-      h("p", { class: "muted" }, "A new user has no rights of its own: add rules for it."),
-    ], "Create", () => post("api/v1/security/users", { name: name.value, password: password.value || null }));
-    if (done) {
-      toast(`${done.name} is created.`);
-      location.hash = to("security", "users", done.name);
-    }
-  }, { kind: "primary" });
-  fill(place, h("div", { class: "bar" }, create), table.element, equivalent(`dragoman user list --server ${state.server}`, `GET ${state.server}/api/v1/security/users`));
+    change({
+      title: "Create a user",
+      fields: [
+        field("Name", name),
+        field("Password", password, "Stored as SCRAM verifiers. Empty: no password, for a user with certificates or tokens."),
+        h("p", { class: "muted" }, "A new user has no rights of its own: add rules for it."),
+      ],
+      apply: async () => {
+        await post("api/v1/security/users", { name: name.value, password: password.value || null });
+        location.hash = to("security", "users", name.value);
+        return `${name.value} is created.`;
+      },
+      command: () => command(state, "user create", name.value || "NAME", !password.value && "--no-password"),
+      verb: "Create",
+    });
+  };
+  fill(place, toolbar(state, action(state, "Create user", create, { isMain: true })), table.element, equivalent(command(state, "user list"), `GET ${state.server}/api/v1/security/users`));
   const refresh = async () => table.show((await get("lists/users", signal)).items);
   await refresh();
   return { refresh };
@@ -67,7 +76,7 @@ async function showUsers(place, { state, signal }) {
 async function showUser(place, { state, signal }, name) {
   const path = api("security", "users", name);
   const figures = h("div", { class: "figures" });
-  const actions = h("div", { class: "bar", role: "group", "aria-label": "Actions" });
+  const actions = h("div", {});
   const tokens = new Table(
     [
       { name: "id", title: "Token", of: (row) => row.token_id, show: (text) => h("span", { class: "mono" }, text) },
@@ -75,39 +84,104 @@ async function showUser(place, { state, signal }, name) {
       { name: "rights", title: "Good for", of: (row) => (row.read_only ? "reading" : "all that the user may do") },
       { name: "created", title: "Made", of: (row) => row.created_ms, isNumber: true, show: (ms) => time(ms) },
       { name: "expires", title: "Expires", of: (row) => row.expires_ms, isNumber: true, show: (ms) => (ms === null ? "never" : time(ms)) },
-      { name: "revoke", title: "Revoke", of: () => "", show: (_, row) => action("Revoke …", state, () => formDialog(`Revoke token ${row.token_id}?`, h("p", {}, "Requests with it are refused from the next one on."), "Revoke", async () => { await remove(`${path}/tokens/${encodeURIComponent(row.token_id)}`); await refresh(); }, "danger")) },
-    ],
+      state.isReadOnly ? null : { name: "revoke", title: "Action", isPlain: true, of: () => null, show: (_, row) => action(state, "Revoke", () => revoke(row), { isDangerous: true, label: `Revoke ${row.token_id}` }) },
+    ].filter(Boolean),
     { label: "API tokens", empty: "The user has no API tokens." },
   );
   const rules = rulesTable(state, () => refresh());
-  const make = action("Make a token …", state, async () => {
+  fill(place, h("p", {}, link("#/security", "Users")), h("h1", {}, name), figures, actions,
+    card("API tokens", h("div", { class: "bar" }, action(state, "Make a token", makeToken)), tokens.element), card("Rules for this user", rules.element),
+    equivalent(command(state, "user describe", name), `GET ${state.server}/${path}`));
+
+  function makeToken() {
     const label = h("input", { name: "label", placeholder: "dashboards" });
     const readOnly = h("input", { type: "checkbox", name: "read_only", checked: true });
-    const life = choice({ name: "life", chosen: "7776000000" }, [["86400000", "1 day"], ["2592000000", "30 days"], ["7776000000", "90 days"], ["31536000000", "1 year"], ["", "never"]]);
-    const made = await formDialog(`Make an API token for ${name}`, [
-      field("Label", label), h("label", { class: "inline" }, readOnly, "For reading only"), field("Expires after", life),
-    ], "Make", () => post(`${path}/tokens`, { label: label.value, read_only: readOnly.checked, lifetime_ms: life.value ? Number(life.value) : null }));
-    if (made) {
-      showDialog("The token", [h("p", {}, "Copy it now: it is not stored and cannot be shown again."), h("pre", { class: "secret" }, made.token),
-        h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(made.token) }, "Copy")]);
-      await refresh();
-    }
-  });
-  fill(place, h("p", {}, link("#/security", "Users")), h("h1", {}, name), readOnlyNote(state), figures, actions,
-    card("API tokens", h("div", { class: "bar" }, make), tokens.element), card("Rules for this user", rules.element),
-    equivalent(`dragoman user describe ${shell(name)} --server ${state.server}`, `GET ${state.server}/${path}`));
+    const life = choice(LIVES, "90", { name: "life" });
+    let made = null;
+    change({
+      title: `Make an API token for ${name}`,
+      fields: [field("Label", label), checkbox("For reading only", readOnly), field("Expires after", life)],
+      apply: async () => {
+        made = await post(`${path}/tokens`, { label: label.value, read_only: readOnly.checked, lifetime_ms: life.value ? Number(life.value) * DAY_MS : null });
+        return "The token is made.";
+      },
+      command: () => command(state, "user token create", name, label.value ? ["--label", label.value] : [], life.value ? ["--days", life.value] : [], readOnly.checked && "--read-only"),
+      verb: "Make",
+      onDone: () => {
+        tell("The token", h("p", {}, "Copy it now: it is not stored and cannot be shown again."), h("pre", { class: "secret" }, made.token), copyButton("the token", made.token));
+        return refresh();
+      },
+    });
+  }
 
-  const command = async (body, said) => {
+  function revoke(token) {
+    change({
+      title: `Revoke token ${token.token_id}`,
+      fields: h("p", {}, "Requests with it are refused from the next one on."),
+      apply: async () => {
+        await remove(`${path}/tokens/${encodeURIComponent(token.token_id)}`);
+        return `Token ${token.token_id} is revoked.`;
+      },
+      command: () => command(state, "user token revoke", name, token.token_id),
+      verb: "Revoke", isDangerous: true, onDone: refresh,
+    });
+  }
+
+  const send = async (body, text) => {
     await post(`${path}/commands`, body);
-    toast(said);
-    await refresh();
-    return true;
+    return text;
   };
-  const secretDialog = (title, text, body, said) => {
+
+  function setSecret(title, text, verb, words, done) {
     const secret = h("input", { type: "password", name: "secret", required: true, autocomplete: "new-password" });
-    return formDialog(title, [h("p", {}, text), field("Secret", secret)], "Set", () => command({ command: body, secret: secret.value }, said));
+    change({
+      title, fields: [h("p", {}, text), field("Secret", secret)],
+      apply: () => send({ command: verb, secret: secret.value }, done),
+      command: () => command(state, words, name),
+      verb: "Set", onDone: refresh,
+    });
+  }
+
+  const disable = () => change({
+    title: `Disable ${name}`,
+    fields: h("p", {}, "Its connections are closed, and its logins, tokens and signatures are refused until it is enabled again."),
+    apply: () => send({ command: "disable" }, `${name} is disabled.`),
+    command: () => command(state, "user disable", name),
+    verb: "Disable", isDangerous: true, onDone: refresh,
+  });
+
+  const enable = async () => {
+    toast(await send({ command: "enable" }, `${name} is enabled.`), "good");
+    await refresh();
   };
-  let drawn = "";
+
+  const removePassword = () => change({
+    title: `Remove the password of ${name}`,
+    fields: h("p", {}, "The user can then log in by certificate or token only."),
+    apply: () => send({ command: "remove_password" }, "The password is removed."),
+    command: () => command(state, "user password", name, "--remove"),
+    verb: "Remove", isDangerous: true, onDone: refresh,
+  });
+
+  const deleteUser = () => change({
+    title: `Delete ${name}`,
+    fields: h("p", {}, "Its connections are closed and its tokens revoked. Rules for it stay, and would count for a new user of this name."),
+    apply: async () => {
+      await remove(path);
+      location.hash = "#/security";
+      return `${name} is deleted.`;
+    },
+    command: () => command(state, "user delete", name),
+    verb: "Delete", typed: name, isDangerous: true,
+  });
+
+  const actionsFor = (user) => toolbar(state,
+    user.enabled ? action(state, "Disable", disable, { isDangerous: true }) : action(state, "Enable", enable, { isMain: true }),
+    action(state, "Set password", () => setSecret(`Set the password of ${name}`, "The old one is refused from the next login on; connections that are open stay.", "set_password", "user password", "The password is set.")),
+    action(state, "Remove password", removePassword, { isDangerous: true, why: user.mechanisms.length ? undefined : "The user has no password." }),
+    action(state, "Set signing secret", () => setSecret(`Set the signing secret of ${name}`, "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "user signing-secret", "The signing secret is set.")),
+    action(state, "Delete", deleteUser, { isDangerous: true }));
+
   async function refresh() {
     const [user, found] = await Promise.all([get(path, signal), searched({ principal: `User:${name}` }, signal)]);
     tokens.show(user.tokens);
@@ -118,25 +192,7 @@ async function showUser(place, { state, signal }, name) {
       figure("Signing secret", user.signing_secret ? "set" : "none", "of RocketMQ’s clients"),
       figure("API tokens", number(user.tokens.length)),
       figure("Rules", number(found.length)));
-    const key = JSON.stringify([user.enabled, user.mechanisms, user.signing_secret]);
-    if (key === drawn) return;
-    drawn = key;
-    fill(actions,
-      user.enabled
-        ? action("Disable …", state, () => formDialog(`Disable ${name}?`, h("p", {}, "Its connections are closed, and its logins, tokens and signatures are refused until it is enabled again."), "Disable", () => command({ command: "disable" }, `${name} is disabled.`), "danger"))
-        : action("Enable", state, () => command({ command: "enable" }, `${name} is enabled.`), { kind: "primary" }),
-      action("Set password …", state, () => secretDialog(`Set the password of ${name}`, "The old one is refused from the next login on; connections that are open stay.", "set_password", "The password is set.")),
-      action("Remove password …", state, () => formDialog(`Remove the password of ${name}?`, h("p", {}, "The user can then log in by certificate or token only."), "Remove", () => command({ command: "remove_password" }, "The password is removed."), "danger"), { reason: user.mechanisms.length ? "" : "The user has no password." }),
-      action("Set signing secret …", state, () => secretDialog(`Set the signing secret of ${name}`, "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "The signing secret is set.")),
-      action("Delete …", state, async () => {
-        const typed = h("input", { name: "name", required: true, autocomplete: "off" });
-        const done = await formDialog(`Delete ${name}?`, [h("p", {}, "Its connections are closed and its tokens revoked. Rules for it stay, and would count for a new user of this name."), field("Type the name of the user", typed)], "Delete", async () => {
-          if (typed.value !== name) throw new Error("That is not the name of the user.");
-          await remove(path);
-          return true;
-        }, "danger");
-        if (done) location.hash = "#/security";
-      }));
+    drawn(actions, [user.enabled, user.mechanisms, user.signing_secret], () => actionsFor(user));
   }
   await refresh();
   return { refresh, title: name };
@@ -157,13 +213,13 @@ async function searched(filter, signal) {
 
 const ruleText = (rule) => `${rule.permission} ${rule.principal} ${rule.operation} on ${rule.resource} ${rule.name}${rule.pattern === "prefixed" ? "…" : ""}${rule.host === "*" ? "" : ` from ${rule.host}`}`;
 
-function ruleCommand(verb, rule, server) {
-  const words = ["dragoman acl", verb, shell(rule.principal.replace(/^User:/, "")), rule.operation, shell(`${rule.resource}:${rule.name}`)];
-  if (rule.pattern === "prefixed") words.push("--prefixed");
-  if (rule.permission === "deny") words.push("--deny");
-  if (rule.host !== "*") words.push("--host", shell(rule.host));
-  return [...words, "--server", server].join(" ");
+function addCommand(state, rule) {
+  return command(state, "acl add", rule.principal.replace(/^User:/, "") || "USER", rule.operation, `${rule.resource}:${rule.name || "NAME"}`,
+    rule.pattern === "prefixed" && "--prefixed", rule.permission === "deny" && "--deny", rule.host === "*" ? [] : ["--host", rule.host]);
 }
+
+const removeCommand = (state, rule) => command(state, "acl remove", "--principal", rule.principal, "--operation", rule.operation,
+  "--resource", `${rule.resource}:${rule.name}`, "--permission", rule.permission, "--pattern", rule.pattern, "--host", rule.host);
 
 function rulesTable(state, changed) {
   return new Table(
@@ -173,15 +229,28 @@ function rulesTable(state, changed) {
       { name: "operation", title: "Operation", of: (row) => row.operation.replaceAll("_", " ") },
       { name: "resource", title: "Resource", of: (row) => `${row.resource} ${row.name}`, show: (text, row) => [`${row.resource} `, h("code", {}, row.name), row.pattern === "prefixed" ? [" ", badge("prefix")] : null] },
       { name: "host", title: "From", of: (row) => row.host },
-      { name: "remove", title: "Remove", of: () => "", show: (_, row) => action("Remove …", state, () => formDialog("Remove this rule?", [h("p", {}, ruleText(row)), h("p", { class: "muted" }, row.permission === "deny" ? "Other rules may then allow it." : "Clients that rely on it are refused from their next request on.")], "Remove", async () => { await post("api/v1/security/rules/removals", row); await changed(); return true; }, "danger")) },
-    ],
+      state.isReadOnly ? null : { name: "remove", title: "Action", isPlain: true, of: () => null, show: (_, row) => action(state, "Remove", () => removeRule(state, row, changed), { isDangerous: true, label: `Remove ${ruleText(row)}` }) },
+    ].filter(Boolean),
     { search: ruleText, placeholder: "Filter rules", label: "Access rules", empty: "No rules. Super users may do all; others what the mode allows." },
   );
 }
 
+function removeRule(state, rule, onDone) {
+  change({
+    title: "Remove a rule",
+    fields: [h("p", {}, ruleText(rule)), h("p", { class: "muted" }, rule.permission === "deny" ? "Other rules may then allow it." : "Clients that rely on it are refused from their next request on.")],
+    apply: async () => {
+      await post("api/v1/security/rules/removals", rule);
+      return "The rule is removed.";
+    },
+    command: () => removeCommand(state, rule),
+    verb: "Remove", isDangerous: true, onDone,
+  });
+}
+
 async function showRules(place, { state, search, signal }) {
   const principal = h("input", { name: "principal", placeholder: "User:alice", value: search.get("principal") ?? "", autocomplete: "off" });
-  const resource = choice({ name: "resource" }, [["", "any resource"], ...pairs(RESOURCES)]);
+  const resource = choice([["", "any resource"], ...pairs(RESOURCES)], "", { name: "resource" });
   const named = h("input", { name: "name", placeholder: "orders", autocomplete: "off" });
   const applies = h("input", { type: "checkbox", name: "applies" });
   const table = rulesTable(state, () => refresh());
@@ -190,37 +259,37 @@ async function showRules(place, { state, search, signal }) {
     pattern: named.value && applies.checked ? "match" : null,
   });
   const refresh = async () => table.show(await searched(filter(), signal));
-  const form = h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); refresh().catch((error) => toast(error.message, "bad")); } },
+  const form = h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); refresh().catch((error) => toast(explained(error), "bad")); } },
     field("Principal", principal), field("Resource", resource), field("Name", named),
-    h("label", { class: "inline" }, applies, "All that apply to it, prefixes and * too"), h("div", { class: "actions" }, h("button", {}, "Search")));
-  const add = action("Add a rule …", state, async () => {
-    if (await addRule(state)) await refresh();
-  }, { kind: "primary" });
-  fill(place, card("Search", form), h("div", { class: "bar" }, add), table.element, equivalent(`dragoman acl list --server ${state.server}`, `POST ${state.server}/api/v1/security/rules/searches`));
+    checkbox("All that apply to it, prefixes and * too", applies), h("div", { class: "actions" }, h("button", {}, "Search")));
+  fill(place, toolbar(state, action(state, "Add rule", () => addRule(state, refresh), { isMain: true })), card("Search", form), table.element, equivalent(command(state, "acl list"), `POST ${state.server}/api/v1/security/rules/searches`));
   await refresh();
   return {};
 }
 
-function addRule(state) {
+function addRule(state, onDone) {
   const principal = h("input", { name: "principal", required: true, placeholder: "User:alice", autocomplete: "off" });
-  const permission = choice({ name: "permission" }, [["allow", "allow"], ["deny", "deny"]]);
-  const operation = choice({ name: "operation", chosen: "read" }, pairs(OPERATIONS));
-  const resource = choice({ name: "resource" }, pairs(RESOURCES));
+  const permission = choice(["allow", "deny"], "allow", { name: "permission" });
+  const operation = choice(pairs(OPERATIONS), "read", { name: "operation" });
+  const resource = choice(pairs(RESOURCES), "topic", { name: "resource" });
   const named = h("input", { name: "name", required: true, placeholder: "orders", autocomplete: "off" });
-  const pattern = choice({ name: "pattern" }, PATTERNS);
+  const pattern = choice(PATTERNS, "literal", { name: "pattern" });
   const host = h("input", { name: "host", value: "*", required: true });
-  const same = h("code", {});
   const rule = () => ({
-    principal: principal.value.includes(":") ? principal.value : `User:${principal.value}`, permission: permission.value, operation: operation.value,
+    principal: principalOf(principal.value), permission: permission.value, operation: operation.value,
     resource: resource.value, name: named.value, pattern: pattern.value, host: host.value,
   });
-  const content = h("div", { class: "form", oninput: () => { same.textContent = ruleCommand("add", rule(), state.server); } },
-    field("Principal", principal, "User:NAME; User:* for all."), field("Rule", permission), field("Operation", operation), field("Resource", resource),
-    field("Name", named, "* is every one; cluster has the name kafka-cluster."), field("Names", pattern), field("From", host, "An address, or *."));
-  return formDialog("Add a rule", [content, h("p", {}, same)], "Add", async () => {
-    await post("api/v1/security/rules", { rules: [rule()] });
-    toast("The rule counts from now on.");
-    return true;
+  change({
+    title: "Add a rule",
+    fields: h("div", { class: "form" },
+      field("Principal", principal, "User:NAME; User:* for all."), field("Rule", permission), field("Operation", operation), field("Resource", resource),
+      field("Name", named, "* is every one; cluster has the name kafka-cluster."), field("Names", pattern), field("From", host, "An address, or *.")),
+    apply: async () => {
+      await post("api/v1/security/rules", { rules: [rule()] });
+      return "The rule counts from now on.";
+    },
+    command: () => addCommand(state, rule()),
+    verb: "Add", onDone,
   });
 }
 
@@ -228,13 +297,13 @@ function addRule(state) {
 
 async function showTest(place, { state, search }) {
   const principal = h("input", { name: "principal", required: true, placeholder: "User:alice", value: search.get("principal") ?? "", autocomplete: "off" });
-  const operation = choice({ name: "operation", chosen: search.get("operation") ?? "read" }, pairs(OPERATIONS.slice(1)));
-  const resource = choice({ name: "resource", chosen: search.get("resource") ?? "topic" }, pairs(RESOURCES));
+  const operation = choice(pairs(OPERATIONS.slice(1)), search.get("operation") ?? "read", { name: "operation" });
+  const resource = choice(pairs(RESOURCES), search.get("resource") ?? "topic", { name: "resource" });
   const named = h("input", { name: "name", required: true, placeholder: "orders", value: search.get("name") ?? "", autocomplete: "off" });
   const host = h("input", { name: "host", placeholder: "10.0.0.7", autocomplete: "off" });
   const answer = h("div", { "aria-live": "polite" });
   const same = h("div", {});
-  const question = () => ({ principal: principal.value.includes(":") ? principal.value : `User:${principal.value}`, operation: operation.value, resource: resource.value, name: named.value, host: host.value });
+  const question = () => ({ principal: principalOf(principal.value), operation: operation.value, resource: resource.value, name: named.value, host: host.value });
   const form = h("form", { class: "form", onsubmit: async (event) => {
     event.preventDefault();
     const asked = question();
@@ -245,12 +314,12 @@ async function showTest(place, { state, search }) {
       facts([["Because", found.reason], found.rule ? ["Deciding rule", h("code", {}, ruleText(found.rule))] : null,
         ["Mode", found.mode === "enforce" ? "enforce: this counts" : `${found.mode}: a refusal ${found.mode === "audit" ? "is only reported" : "is not asked about"}`]]));
     } catch (error) {
-      fill(answer, h("p", { class: "problem", role: "alert" }, error.message));
+      fill(answer, problem(error));
     }
-    fill(same, equivalent(`dragoman acl test ${shell(asked.principal.replace(/^User:/, ""))} ${asked.operation} ${shell(`${asked.resource}:${asked.name}`)} --server ${state.server}`, `POST ${state.server}/api/v1/security/rules/tests`));
+    fill(same, equivalent(command(state, "acl test", asked.principal.replace(/^User:/, ""), asked.operation, `${asked.resource}:${asked.name}`), `POST ${state.server}/api/v1/security/rules/tests`));
   } },
   field("May", principal), field("do", operation), field("on", resource), field("named", named), field("from (optional)", host, "The address of the client."), h("div", { class: "actions" }, h("button", { class: "primary" }, "Ask")));
-  fill(same, equivalent(`dragoman acl test USER OPERATION RESOURCE:NAME --server ${state.server}`, `POST ${state.server}/api/v1/security/rules/tests`));
+  fill(same, equivalent(command(state, "acl test", "USER", "OPERATION", "RESOURCE:NAME"), `POST ${state.server}/api/v1/security/rules/tests`));
   fill(place, card("May a principal do something?", form, answer), same);
   return {};
 }
@@ -271,7 +340,7 @@ const CHANGES = {
 async function showMode(place, { state, signal }) {
   const figures = h("div", { class: "figures" });
   const notes = h("div", {});
-  const actions = h("div", { class: "bar", role: "group", "aria-label": "Actions" });
+  const actions = h("div", {});
   const without = new Table(
     [
       { name: "principal", title: "Principal", of: (row) => row.principal },
@@ -282,7 +351,7 @@ async function showMode(place, { state, signal }) {
   );
   fill(place, figures, card("Who is not bound by rules", notes), actions,
     card("Connected now, without any rule", h("p", { class: "muted" }, "When rules are enforced, these get what everyone gets. In the mode audit, the audit log of each node names what else would be refused."), without.element),
-    equivalent(`dragoman security status --server ${state.server}`, `GET ${state.server}/api/v1/security`));
+    equivalent(command(state, "security status"), `GET ${state.server}/api/v1/security`));
   async function refresh() {
     const [found, connections, rules] = await Promise.all([get("api/v1/security", signal), get("lists/connections", signal), searched({}, signal)]);
     fill(figures,
@@ -291,16 +360,29 @@ async function showMode(place, { state, signal }) {
       figure("Administrator", found.has_administrator ? "yes" : "none", "who could change the mode back"));
     fill(notes,
       facts([["Super users", found.super_users.join(", ") || "none"], ["Resources without a rule", found.allow_everyone_if_no_acl_found ? "everyone may use them" : "only super users may use them"]]),
-      found.older_nodes.length ? h("p", { class: "warning" }, badge("warning", "warn"), ` ${plural(found.older_nodes.length, "node")} of an older release ${found.older_nodes.length === 1 ? "does" : "do"} not know rules: ${found.older_nodes.join(", ")}.`) : null);
-    fill(actions, Object.keys(MODES).filter((each) => each !== found.mode).map((mode) =>
-      action(`Change to ${mode} …`, state, () => formDialog(`Change to ${mode}?`, [
-        h("p", {}, CHANGES[mode]),
-        mode === "enforce" && !found.has_administrator ? h("p", { class: "warning" }, "No super user and no rule could change the mode back: the change will be refused.") : null,
-      ], `Change to ${mode}`, async () => { await post("api/v1/security/mode", { mode }); await refresh(); return true; }, mode === "audit" ? "primary" : "danger"))));
+      found.older_nodes.length ? warning(`${plural(found.older_nodes.length, "node")} of an older release ${found.older_nodes.length === 1 ? "does" : "do"} not know rules: ${found.older_nodes.join(", ")}.`) : null);
+    drawn(actions, [found.mode, found.has_administrator], () => toolbar(state, Object.keys(MODES).filter((each) => each !== found.mode).map((mode) =>
+      action(state, `Change to ${mode}`, () => changeMode(state, mode, found.has_administrator, refresh), { isDangerous: mode !== "audit" }))));
     without.show(withoutRule(connections.items, new Set([...found.super_users, ...rules.map((each) => each.principal)])));
   }
   await refresh();
   return { refresh };
+}
+
+function changeMode(state, mode, hasAdministrator, onDone) {
+  change({
+    title: `Change to ${mode}`,
+    fields: [
+      h("p", {}, CHANGES[mode]),
+      mode === "enforce" && !hasAdministrator ? warning("No super user and no rule could change the mode back: the change will be refused.") : null,
+    ],
+    apply: async () => {
+      await post("api/v1/security/mode", { mode });
+      return `The mode is ${mode}.`;
+    },
+    command: () => command(state, "security mode", mode),
+    verb: "Change", isDangerous: mode !== "audit", onDone,
+  });
 }
 
 /** Principals of connections that no rule names. */
@@ -331,13 +413,22 @@ async function showCertificates(place, { state, signal }) {
     { label: "Certificates", empty: "No listener of this node has a certificate: connections are not encrypted." },
   );
   const key = h("div", {});
-  const reload = action("Read the files again", state, async () => {
+  const reload = action(state, "Read the files again", async () => {
     table.show((await post("api/v1/security/certificates/commands", { command: "reload" })).items);
-    toast("The certificates were read again.");
+    toast("The certificates were read again.", "good");
   });
-  const rotate = action("Encrypt secrets anew …", state, () => formDialog("Encrypt all secrets with the first key?", h("p", {}, "Secrets that are sealed with older keys are sealed anew with the first key of the nodes’ key files. All nodes must have it. Old keys may be removed from the files afterwards."), "Encrypt", async () => { await post("api/v1/security/key/commands", { command: "rotate" }); await refresh(); return true; }));
-  fill(place, card("Certificates of the answering node", h("div", { class: "bar" }, reload), table.element), card("The cluster’s key", h("div", { class: "bar" }, rotate), key),
-    equivalent(`dragoman security certificates --server ${state.server}`, `GET ${state.server}/api/v1/security/certificates`));
+  const rotate = action(state, "Encrypt secrets anew", () => change({
+    title: "Encrypt all secrets with the first key",
+    fields: h("p", {}, "Secrets that are sealed with older keys are sealed anew with the first key of the nodes’ key files. All nodes must have it. Old keys may be removed from the files afterwards."),
+    apply: async () => {
+      await post("api/v1/security/key/commands", { command: "rotate" });
+      return "The secrets are encrypted with the first key.";
+    },
+    command: () => command(state, "security key rotate"),
+    verb: "Encrypt", onDone: refresh,
+  }));
+  fill(place, readOnlyNote(state), card("Certificates of the answering node", h("div", { class: "bar" }, reload), table.element), card("The cluster’s key", h("div", { class: "bar" }, rotate), key),
+    equivalent(command(state, "security key status"), [`GET ${state.server}/api/v1/security/certificates`, `GET ${state.server}/api/v1/security/key`]));
   async function refresh() {
     const [certificates, found] = await Promise.all([get("api/v1/security/certificates", signal), get("api/v1/security/key", signal)]);
     table.show(certificates.items);
@@ -347,7 +438,7 @@ async function showCertificates(place, { state, signal }) {
         ["Sealed secrets", Object.entries(found.sealed).map(([id, count]) => `${number(count)} with ${id}`).join(", ") || "none"],
         ["Not encrypted", number(found.clear)],
       ]),
-      found.clear ? h("p", { class: "warning" }, badge("warning", "warn"), " Secrets are stored in clear text: give all nodes a key file.") : null,
+      found.clear ? warning("Secrets are stored in clear text: give all nodes a key file.") : null,
       h("ul", {}, found.nodes.map((each) => h("li", {}, `Node ${each.node}: `, each.problem || each.keys.join(", ") || "no key"))));
   }
   await refresh();

@@ -1,10 +1,10 @@
 // SQL over topics, in a process of its own.
 
 import { Problem, get } from "../api.js";
-import { choice, download, field } from "../forms.js";
+import { choice, field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, duration, number, plural } from "../format.js";
-import { badge, card, equivalent, link, problem, shell, to } from "../parts.js";
+import { card, download, equivalent, link, problem, shell, to, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
@@ -23,11 +23,11 @@ export async function show(place, { state, search, signal }) {
   const first = search.get("topic") ?? names[0] ?? "orders";
   const query = h("textarea", { class: "mono query", rows: 8, spellcheck: "false", "aria-label": "Query", "aria-describedby": "query-error" });
   query.value = search.get("q") ?? SAMPLES[0][1](quoted(first));
-  const records = choice({ name: "records", chosen: "200000" }, [["20000", "20,000 records"], ["200000", "200,000 records"], ["1000000", "1 million records"], [String(abilities.records_max), `${compact(abilities.records_max)} records`]]);
-  const side = choice({ name: "side" }, [["newest", "the newest"], ["oldest", "the oldest"]]);
-  const seconds = choice({ name: "seconds", chosen: "60" }, [["10", "10 s"], ["60", "1 min"], [String(abilities.seconds_max), "5 min"]]);
-  const rows = choice({ name: "rows", chosen: "1000" }, [["100", "100"], ["1000", "1,000"], [String(abilities.rows_max), number(abilities.rows_max)]]);
-  const topic = choice({ name: "topic", "aria-label": "Topic of the samples", chosen: first }, names.map((each) => [each, each]));
+  const records = choice([["20000", "20,000 records"], ["200000", "200,000 records"], ["1000000", "1 million records"], [String(abilities.records_max), `${compact(abilities.records_max)} records`]], "200000", { name: "records" });
+  const side = choice([["newest", "the newest"], ["oldest", "the oldest"]], "newest", { name: "side" });
+  const seconds = choice([["10", "10 s"], ["60", "1 min"], [String(abilities.seconds_max), duration(abilities.seconds_max)]], "60", { name: "seconds" });
+  const rows = choice([["100", "100"], ["1000", "1,000"], [String(abilities.rows_max), number(abilities.rows_max)]], "1000", { name: "rows" });
+  const topic = choice(names, first, { name: "topic", "aria-label": "Topic of the samples" });
   const run = h("button", { class: "primary", disabled: Boolean(abilities.obstacle), title: abilities.obstacle || "Ctrl+Enter" }, "Run");
   const stop = h("button", { type: "button", disabled: true, onclick: () => running?.abort() }, "Stop");
   const said = h("div", { id: "query-error", "aria-live": "polite" });
@@ -63,7 +63,7 @@ export async function show(place, { state, search, signal }) {
     run.disabled = true;
     stop.disabled = false;
     const found = { names: [], types: [], rows: [], reading: [], end: null };
-    const progress = h("p", { class: "muted", role: "status" }, "Starting …");
+    const progress = h("p", { class: "muted", role: "status" }, "Starting…");
     fill(said);
     fill(result, progress);
     try {
@@ -95,7 +95,7 @@ export async function show(place, { state, search, signal }) {
   return { title: "SQL" };
 }
 
-const readingText = (topics) => topics.map((each) => `${each.topic}: ${number(each.records)} records read, ${bytes(each.bytes)}`).join("; ") || "Starting …";
+const readingText = (topics) => topics.map((each) => `${each.topic}: ${number(each.records)} records read, ${bytes(each.bytes)}`).join("; ") || "Starting…";
 
 /** The line of the query with a mark under the place of the error. */
 function placed(line, text) {
@@ -147,9 +147,9 @@ function drawResult(found, elapsed) {
   return card("Result",
     h("p", { role: "status" }, `${plural(end.rows, "row")} in ${duration(elapsed)}: ${duration(end.read_s)} to read, ${duration(end.total_s - end.read_s)} to run the query, the rest to start its process. ${bytes(end.memory_bytes)} of memory at most.`),
     found.reading.length ? h("p", { class: "muted" }, readingText(found.reading)) : null,
-    partly.map((each) => h("p", { class: "warning" }, badge("part", "warn"), ` Only ${number(each.records)} records of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`)),
-    end.is_cut ? h("p", { class: "warning" }, badge("cut", "warn"), " The result has more rows than are shown.") : null,
-    end.cut_cells ? h("p", { class: "warning" }, badge("cut", "warn"), ` ${plural(end.cut_cells, "cell")} show the beginning of their text only, also in files.`) : null,
+    partly.map((each) => warning([`Only ${number(each.records)} records of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`], "part")),
+    end.is_cut ? warning("The result has more rows than are shown.", "cut") : null,
+    end.cut_cells ? warning(`${plural(end.cut_cells, "cell")} ${end.cut_cells === 1 ? "shows" : "show"} the beginning of ${end.cut_cells === 1 ? "its" : "their"} text only, also in files.`, "cut") : null,
     h("div", { class: "bar" },
       h("button", { type: "button", onclick: () => download("result.csv", "text/csv", csv(found)) }, "CSV"),
       h("button", { type: "button", onclick: () => download("result.json", "application/json", JSON.stringify(found.rows.map(named), null, 1)) }, "JSON")),

@@ -1,7 +1,7 @@
 // Changes of topics: each shows first what it would do.
 
 import { api, patch, post, query, remove } from "../api.js";
-import { change, difference, field } from "../actions.js";
+import { Nothing, change, choice, difference, field } from "../dialogs.js";
 import { h } from "../dom.js";
 import { bytes, number, plural } from "../format.js";
 import { facts, marked, shell, to } from "../parts.js";
@@ -15,7 +15,7 @@ export function createTopic(state, onDone) {
   const name = text({ required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", title: "Letters, digits, dots, underscores and dashes" });
   const partitions = count({ placeholder: "the node's default", max: 10000 });
   const copies = count({ placeholder: "the node's default", max: 32767 });
-  const policy = h("select", {}, ["", "delete", "compact", "compact,delete"].map((each) => h("option", { value: each }, each || "the node's default")));
+  const policy = choice([["", "the node's default"], "delete", "compact", "compact,delete"]);
   const retention = text({ placeholder: "the node's default" });
   const more = h("textarea", { placeholder: "segment.bytes=1048576", spellcheck: "false" });
   const wanted = () => {
@@ -80,8 +80,8 @@ function milliseconds(written) {
 
 export function changeKey(state, topic, row, key, onDone) {
   const input = key?.choices.length && key.type !== "list"
-    ? h("select", {}, key.choices.map((each) => h("option", { value: each }, each)))
-    : key?.type === "boolean" ? h("select", {}, ["true", "false"].map((each) => h("option", { value: each }, each))) : text({});
+    ? choice(key.choices)
+    : key?.type === "boolean" ? choice(["true", "false"]) : text({});
   input.value = row.value;
   change({
     title: `Change ${row.name}`,
@@ -109,7 +109,7 @@ function configChange(state, topic, row) {
     check: async (asked) => {
       const found = await patch(`${api("topics", topic)}${DRY}`, asked);
       const after = found.items.find((each) => each.name === row.name);
-      if (after && after.value === row.value && after.source === row.source) return h("p", {}, "Nothing changes.");
+      if (after && after.value === row.value && after.source === row.source) return new Nothing(h("p", {}, "Nothing changes."));
       return difference(["Key", "Now", "Afterwards"], [[h("code", {}, row.name),
         h("del", {}, `${row.value} (${row.source.replaceAll("_", " ")})`),
         h("ins", {}, after ? `${after.value} (${after.source.replaceAll("_", " ")})` : "changed")]]);

@@ -1,7 +1,7 @@
 // One topic: what it does, its partitions, its configuration, and changes.
 
 import { api, get } from "../api.js";
-import { action, toolbar } from "../actions.js";
+import { action, toolbar } from "../dialogs.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
 import { figuresOf, rangeChoice } from "../figures.js";

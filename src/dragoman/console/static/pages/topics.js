@@ -1,7 +1,7 @@
 // The list of topics; one of them is in `topic.js`.
 
 import { get } from "../api.js";
-import { action, toolbar } from "../actions.js";
+import { action, toolbar } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { newestOf } from "../figures.js";
 import { NOTHING, bytes, compact, isMissing, number, rate } from "../format.js";

@@ -3,7 +3,7 @@
 import { get, query } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, time } from "../format.js";
-import { badge, facts, problem, toast } from "../parts.js";
+import { badge, copyButton, facts, problem } from "../parts.js";
 import { bytesOf, coloured, hexadecimal, isJson, pretty } from "./content.js";
 
 /** `choice` has the decoders; `address(record)` gives a permanent link; `onClose` is called once. */
@@ -51,7 +51,7 @@ export class Details {
       h("span", { class: "muted" }, `${new Date(record.timestamp).toISOString()}, ${record.timestamp}`)];
     return [
       facts([["Time", stamp]]),
-      h("p", {}, copy("Copy link", () => new URL(this.address(record.partition, record.offset), location.href).href)),
+      h("p", {}, copyButton("link", () => new URL(this.address(record.partition, record.offset), location.href).href, "Copy link")),
       part("Key", record.key, `records/bytes${query({ ...where, part: "key" })}`),
       part("Value", record.value, `records/bytes${query({ ...where, part: "value" })}`),
       h("section", {}, h("h3", {}, `Headers (${record.headers.length})`), headers(record.headers)),
@@ -91,20 +91,9 @@ function part(title, shown, download) {
     h("div", { class: "part-head" }, h("h3", {}, title), badge(shown.form), h("span", { class: "muted" }, bytes(shown.size)),
       shown.schema_id === undefined ? null : badge(`schema ${shown.schema_id}`)),
     h("div", { class: "part-head" }, h("div", { class: "choice", role: "group", "aria-label": `${title} as` }, buttons),
-      copy("Copy", () => content.textContent),
+      copyButton(title, () => content.textContent),
       h("a", { href: download, download: "" }, "Download")),
     shown.note ? h("p", { class: "hint" }, shown.note) : null,
     content,
     shown.is_cut ? h("p", { class: "hint" }, "Only the beginning is shown; the download has all of it.") : null);
-}
-
-function copy(title, text) {
-  return h("button", { class: "quiet", type: "button", onclick: async () => {
-    try {
-      await navigator.clipboard.writeText(text());
-      toast("Copied");
-    } catch {
-      toast("The browser does not allow copying here", "bad");
-    }
-  } }, title);
 }

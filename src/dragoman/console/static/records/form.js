@@ -1,5 +1,6 @@
 // What to look for: the fields of a search and of a tail, which are also part of the page's address.
 
+import { choice, field } from "../dialogs.js";
 import { h } from "../dom.js";
 
 export const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
@@ -32,17 +33,17 @@ export class Form {
     this.error = h("p", { class: "field-error", id: "filter-error", role: "alert", hidden: true });
     this.element = h("form", { class: "card search-form", onsubmit: (event) => { event.preventDefault(); actions.onSearch(); } },
       h("div", { class: "fields" },
-        labelled("From", from), h("datalist", { id: "places" }, PLACES.map(([text, title]) => h("option", { value: text }, title))),
-        labelled("Until", until), labelled("Partitions", partitions), labelled("Key as", key), labelled("Value as", value), labelled("At most", limit)),
+        field("From", from), h("datalist", { id: "places" }, PLACES.map(([text, title]) => h("option", { value: text }, title))),
+        field("Until", until), field("Partitions", partitions), field("Key as", key), field("Value as", value), field("At most", limit)),
       h("label", { class: "wide" }, "Filter", filter), this.error, help(),
       h("details", { class: "more" }, h("summary", {}, "Limits of a search"),
-        h("div", { class: "fields" }, labelled("Records scanned", records), labelled("Seconds", seconds))),
+        h("div", { class: "fields" }, field("Records scanned", records), field("Seconds", seconds))),
       h("div", { class: "bar" }, actions.buttons));
   }
 
   field(name) {
-    if (name === "key") return choice(KEY_FORMS);
-    if (name === "value") return choice(VALUE_FORMS);
+    if (name === "key") return choice(named(KEY_FORMS));
+    if (name === "value") return choice(named(VALUE_FORMS));
     const more = {
       from: { list: "places", required: true, title: "An offset, -50, earliest, latest, @-15m, or a time" },
       until: { list: "places", placeholder: "end" },
@@ -100,8 +101,7 @@ export class Form {
   }
 }
 
-const labelled = (title, field) => h("label", {}, title, field);
-const choice = (forms) => h("select", {}, forms.map((each) => h("option", { value: each }, NAMES[each])));
+const named = (forms) => forms.map((each) => [each, NAMES[each]]);
 
 /** `0,3-5` as numbers. */
 function numbers(text) {

@@ -1,43 +1,32 @@
 // Writing a record, over the node's API.
 
 import { api, post } from "../api.js";
-import { fill, h } from "../dom.js";
-import { problem } from "../parts.js";
+import { change, choice, field } from "../dialogs.js";
+import { h } from "../dom.js";
 
 const FORMS = [["text", "Text"], ["json", "JSON"], ["base64", "Base64"], ["null", "null"]];
 
 export function askRecord(topic, onWritten) {
-  const key = field("Key", "null", h("input", { autocomplete: "off", class: "mono" }));
-  const value = field("Value", "json", h("textarea", { rows: 8, class: "mono", spellcheck: "false" }));
+  const key = payload("Key", "null", h("input", { autocomplete: "off", class: "mono" }));
+  const value = payload("Value", "json", h("textarea", { rows: 8, class: "mono", spellcheck: "false" }));
   const headers = h("textarea", { rows: 2, class: "mono", spellcheck: "false", placeholder: "name=value, one in a line" });
   const partition = h("input", { inputmode: "numeric", pattern: "[0-9]*", placeholder: "by the key" });
-  const said = h("div", {});
-  const dialog = h("dialog", { "aria-label": "Produce a record" });
-  const send = async () => {
-    try {
+  change({
+    title: "Produce a record",
+    fields: [key.element, value.element, field("Headers", headers), field("Partition", partition)],
+    apply: async () => {
       const record = { key: key.content(), value: value.content(), headers: pairs(headers.value) };
       if (partition.value.trim()) record.partition = Number(partition.value);
       const { items: [written] } = await post(api("topics", topic, "records"), { records: [record] });
       if (written.problem) throw new Error(written.problem);
-      dialog.close();
-      onWritten(written);
-    } catch (error) {
-      fill(said, problem(error));
-    }
-  };
-  fill(dialog, h("form", { class: "produce", onsubmit: (event) => { event.preventDefault(); send(); } },
-    h("h2", {}, "Produce a record"), key.element, value.element,
-    h("label", {}, "Headers", headers), h("label", {}, "Partition", partition), said,
-    h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
-      h("button", { class: "primary" }, "Produce"))));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+      return `Written to partition ${written.partition} at offset ${written.offset}.`;
+    },
+    verb: "Produce", onDone: onWritten,
+  });
 }
 
-function field(title, first, input) {
-  const form = h("select", { "aria-label": `${title} is`, onchange: () => adapt() }, FORMS.map(([name, text]) => h("option", { value: name }, text)));
-  form.value = first;
+function payload(title, first, input) {
+  const form = choice(FORMS, first, { "aria-label": `${title} is`, onchange: () => adapt() });
   const adapt = () => { input.disabled = form.value === "null"; };
   adapt();
   input.setAttribute("aria-label", title);
