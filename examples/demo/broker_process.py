@@ -13,6 +13,8 @@ import time
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.config.listeners import LISTENER_NAMES
 
+#: Who logs in at the console; as long as there is no user, it only reads.
+CONSOLE_USER = CONSOLE_PASSWORD = "demo"
 _START_SECONDS_MAX = 30.0
 _STOP_SECONDS_MAX = 30.0
 _LOG_NAME = "demo-broker.log"
@@ -25,6 +27,7 @@ _LISTENERS = (
     "rocketmq",
     "rocketmq-broker",
     "http",
+    "console",
 )
 
 
@@ -53,6 +56,10 @@ class BrokerProcess:
     @property
     def http_url(self) -> str:
         return f"http://{self.address('http')}"
+
+    @property
+    def console_url(self) -> str:
+        return f"http://{self.address('console')}"
 
     @property
     def pid(self) -> int:

@@ -26,6 +26,8 @@ from dragoman.cli.status import say
 
 SCHEMA: Final = "dragoman_demo"
 PURCHASES_TOPIC: Final = f"pgcdc.{SCHEMA}.purchases"
+#: Its rows change as long as the demo runs.
+GOODS: Final = f"{SCHEMA}.goods"
 _NAME: Final = "demo"
 _PARTITIONS: Final = 8
 _WAIT_SECONDS_MAX: Final = 60.0
@@ -36,7 +38,10 @@ _TABLE: Final = f"""
       id int primary key, item text not null, price numeric(8, 2) not null, state text not null);
     insert into {SCHEMA}.purchases values
       (1, 'lamp', 19.90, 'new'), (2, 'chair', 89.00, 'new'), (3, 'desk', 240.00, 'new');
+    create table {GOODS} (item text primary key, pieces int not null);
+    insert into {GOODS} values ('lamp', 9), ('chair', 4), ('desk', 2), ('shelf', 7), ('rug', 5);
 """
+_TABLES: Final = (f"{SCHEMA}.purchases", GOODS)
 #: Each is a transaction.
 _CHANGES: Final = (
     f"insert into {SCHEMA}.purchases values (4, 'shelf', 55.50, 'new'), (5, 'rug', 120.00, 'new')",
@@ -95,8 +100,8 @@ class Database:
         """The demo was interrupted: its broker is gone, and slot and publication are not."""
         from dragoman.cdc.doctor import drop_all
 
-        tables = (f"{SCHEMA}.purchases",)
-        found = asyncio.run(drop_all(Definition(name=_NAME, dsn=self._given, tables=tables)))
+        definition = Definition(name=_NAME, dsn=self._given, tables=_TABLES)
+        found = asyncio.run(drop_all(definition))
         if found.level == "problem":
             say(f"{found.what}; {found.remedy}")
 
@@ -119,7 +124,7 @@ def _start(stage: Stage) -> str:
     (version,) = stage.database.execute("show server_version")[0]
     stage.screen.note("dragoman cdc add")
     stage.database.is_captured = True
-    _dragoman(stage, "cdc", "add", _NAME, "--tables", f"{SCHEMA}.purchases", "--detach")
+    _dragoman(stage, "cdc", "add", _NAME, "--tables", ",".join(_TABLES), "--detach")
     return f"PostgreSQL {version.split()[0]}, table purchases → topic {PURCHASES_TOPIC}"
 
 
@@ -192,7 +197,6 @@ def _read_by_rocketmq(stage: Stage) -> str:
 
 def _compare(stage: Stage) -> str:
     table = stage.spark.hear(Materialized).purchases
-    stage.spark.finish()
     rows = stage.database.execute(
         f"select id, item, price::text, state from {SCHEMA}.purchases order by id"
     )

@@ -8,8 +8,8 @@ import tempfile
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from demo.broker_process import BrokerProcess
-from demo.next_steps import next_steps
+from demo.broker_process import CONSOLE_PASSWORD, CONSOLE_USER, BrokerProcess
+from demo.next_steps import console_pages, next_steps
 from demo.screen import Screen
 from demo.spark_job import table_path
 from demo.spark_process import SparkJobError, SparkProcess
@@ -19,6 +19,7 @@ from dragoman.installation import install_command
 
 if TYPE_CHECKING:
     from demo.capture import Database
+    from demo.shop import Shop
 
 #: Records that one run produces and keeps a mark of. More are refused.
 RECORDS_MAX = 10_000_000
@@ -30,11 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _as_interrupt)
     screen = Screen()
     try:
-        steps = _steps(
-            with_spark=not options.without_spark,
-            # Spark has a part in it that needs it.
-            with_database=not (options.without_spark and options.without_postgres),
-        )
+        has_spark = not options.without_spark
+        # Spark has a part in it that needs a database.
+        has_database = has_spark or not options.without_postgres
+        steps, last_steps = _steps(with_spark=has_spark, with_database=has_database)
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("confluent_kafka"):
             raise
@@ -42,24 +42,33 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="dragoman-demo-") as directory:
         broker, spark = BrokerProcess(directory), SparkProcess(directory)
-        database = _database(options.dsn)
+        database, shop = _database(options.dsn), _shop(broker)
         stage = Stage(
             screen=screen,
             broker=broker,
             spark=spark,
             database=database,
+            shop=shop,
             record_count=options.records,
+            has_database=has_database,
+            has_spark=has_spark,
         )
         try:
             screen.open_with_title()
             play(steps, stage)
-            if not options.exit:
-                table = "" if options.without_spark else table_path(spark.directory)
+            if options.exit:
+                shop.close()
+                play(last_steps, stage)
+            else:
+                table = table_path(spark.directory) if has_spark else ""
                 screen.show_what_next(next_steps(broker, table))
+                login = f"log in as {CONSOLE_USER}, password {CONSOLE_PASSWORD}"
+                screen.show_console(broker.console_url, login, console_pages(broker))
                 broker.wait()
             status = broker.stop()
         except KeyboardInterrupt:
             screen.say("\nstopping")
+            shop.close()
             status = broker.stop()
         except SparkJobError as failure:
             screen.complain(str(failure), failure.log_lines)
@@ -69,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         finally:
             spark.kill()
+            shop.close()
             broker.kill()
             database.close()
     if status != 0:
@@ -78,9 +88,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
-    """Imported here, so that a missing client is reported in one line."""
-    from demo import capture, kafka, node, protocols, spark
+def _steps(*, with_spark: bool, with_database: bool) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Steps before the demo serves, and after it if it ends by itself.
+
+    Imported here, so that a missing client is reported in one line.
+    """
+    from demo import capture, console, kafka, node, protocols, shop, spark
 
     steps: tuple[Step, ...] = (
         node.START,
@@ -93,27 +106,32 @@ def _steps(*, with_spark: bool, with_database: bool) -> tuple[Step, ...]:
         protocols.READ,
         node.SHOW_WHAT_LANDED,
     )
-    if not with_database:
-        return steps
-    steps = (*steps, capture.START, capture.CHANGE, capture.READ_BY_ROCKETMQ)
-    if not with_spark:
-        return (*steps, capture.END)
-    return (
-        *steps,
-        spark.START,
-        protocols.COUNT,
-        spark.AGGREGATE,
-        spark.SHOW_TABLE,
-        capture.COMPARE,
-        spark.SHOW_TOPIC,
-        capture.END,
-    )
+    if with_database:
+        steps += (capture.START, capture.CHANGE, capture.READ_BY_ROCKETMQ)
+    steps += (shop.OPEN,)
+    if with_spark:
+        steps += (
+            spark.START,
+            protocols.COUNT,
+            spark.AGGREGATE,
+            spark.SHOW_TABLE,
+            capture.COMPARE,
+            spark.SHOW_TOPIC,
+            spark.RUN_PIPELINE,
+        )
+    return (*steps, console.SHOW), (capture.END,) if with_database else ()
 
 
 def _database(dsn: str) -> Database:
     from demo.capture import Database
 
     return Database(dsn)
+
+
+def _shop(broker: BrokerProcess) -> Shop:
+    from demo.shop import Shop
+
+    return Shop(broker)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,8 @@
-"""What to try while the broker keeps serving: lines to copy."""
+"""What to try while the broker keeps serving: lines to copy, and pages of the console."""
 
 from __future__ import annotations
+
+from urllib.parse import urlencode
 
 from demo.broker_process import BrokerProcess
 
@@ -8,6 +10,8 @@ _COMMAND = ".venv/bin/dragoman"
 _WARMEST = (
     "select key, max(value.celsius) warmest from readings group by key order by 2 desc limit 3"
 )
+_SEARCH = {"from": "earliest", "filter": "value.amount > 200"}
+_QUERY = {"q": "select key, count(*) as sold from sales group by key"}
 
 
 def next_steps(broker: BrokerProcess, table_path: str) -> list[tuple[str, str]]:
@@ -33,4 +37,14 @@ def next_steps(broker: BrokerProcess, table_path: str) -> list[tuple[str, str]]:
         *lines,
         ("metrics, API", f"{http}/metrics  {http}/openapi.json"),
         ("data directory", broker.data),
+    ]
+
+
+def console_pages(broker: BrokerProcess) -> list[tuple[str, str]]:
+    """What to look at, and where."""
+    pages = f"{broker.console_url}/#"
+    return [
+        ("a lag that comes, goes", f"{pages}/groups/reports"),
+        ("records by a filter", f"{pages}/topics/sales/records?{urlencode(_SEARCH)}"),
+        ("a topic by SQL", f"{pages}/sql?{urlencode(_QUERY, safe='(*),')}"),
     ]

@@ -24,7 +24,7 @@ from rich.text import Text
 from dragoman import __version__
 
 _TITLE_WIDTH = 34
-_PURPOSE_WIDTH = 23
+_PURPOSE_WIDTH = 25
 _SENTENCE = "One durable log; every client speaks its own protocol to it."
 
 #: Says how far a count has come.
@@ -98,11 +98,17 @@ class Screen:
         self._console.print(Padding(table, (0, 0, 0, 3), expand=False))
 
     def show_what_next(self, lines: Sequence[tuple[str, str]]) -> None:
+        self._offer("The broker keeps serving. To try:", lines)
+
+    def show_console(self, address: str, login: str, pages: Sequence[tuple[str, str]]) -> None:
+        self._offer(f"The console is at {address} ({login}). To try there:", pages)
+        self._console.print("\nCtrl-C stops it.")
+
+    def _offer(self, head: str, lines: Sequence[tuple[str, str]]) -> None:
         """Whole lines, without a frame: they are there to be copied."""
-        self._console.print("\nThe broker keeps serving. To try:\n")
+        self._console.print(Text(f"\n{head}\n"), soft_wrap=True)
         for purpose, line in lines:
             self._console.print(Text(f"   {purpose.ljust(_PURPOSE_WIDTH)}{line}"), soft_wrap=True)
-        self._console.print("\nCtrl-C stops it.")
 
     def say(self, message: str) -> None:
         self._console.print(Text(message))

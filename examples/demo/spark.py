@@ -5,8 +5,11 @@ Both are compared with each other and with what comes out without Spark (`readin
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -14,10 +17,11 @@ from demo.capture import PURCHASES_TOPIC
 from demo.kafka import messages
 from demo.protocols import ORDERS_TOPIC
 from demo.readings import TOPIC, Window, closed_windows, window_minutes
-from demo.spark_job import Aggregated, Settings, Started, TableRead
+from demo.spark_job import Aggregated, PipelineRuns, Settings, Started, TableRead
 from demo.story import DemoError, Stage, Step
 
 WINDOWS_TOPIC = "windows"
+_PIPELINE = Path(__file__).with_name("pipeline.toml")
 #: Means are rounded, here and there, after sums in another order.
 _MEAN_DIFFERENCE_MAX = 0.011
 
@@ -25,14 +29,19 @@ _MEAN_DIFFERENCE_MAX = 0.011
 def _start(stage: Stage) -> str:
     begun = time.monotonic()
     stage.screen.note("Java comes up, this takes a while")
+    # Paths in the file are relative to its folder, where the tables will be.
+    folder = os.path.join(stage.spark.directory, "shop")
+    os.makedirs(folder)
     stage.spark.start(
         Settings(
             bootstrap_servers=stage.broker.bootstrap_servers,
+            http_url=stage.broker.http_url,
             readings_topic=TOPIC,
             windows_topic=WINDOWS_TOPIC,
             orders_topic=ORDERS_TOPIC,
             purchases_topic=PURCHASES_TOPIC,
             window_minutes=window_minutes(stage.record_count),
+            pipeline=shutil.copy(_PIPELINE, folder),
             directory=stage.spark.directory,
         )
     )
@@ -82,6 +91,13 @@ def _show_topic(stage: Stage) -> str:
     return f"{len(found)} records, each once, the same windows"
 
 
+def _run_pipeline(stage: Stage) -> str:
+    stage.screen.note("its first batches")
+    pipeline = stage.spark.hear(PipelineRuns)
+    rows = ", ".join(f"{count:,} rows for {part}" for part, count in pipeline.rows.items())
+    return f"{pipeline.name}: {rows}, and so on"
+
+
 def check_windows(found: Sequence[Window], record_count: int) -> None:
     """Each closed window once, with the right figures. Raises `DemoError`."""
     expected = closed_windows(record_count)
@@ -98,3 +114,4 @@ START = Step(title="Start Spark", run=_start)
 AGGREGATE = Step(title="Aggregate the topic as a stream", run=_aggregate)
 SHOW_TABLE = Step(title="Read the table", run=_show_table)
 SHOW_TOPIC = Step(title="Read the topic", run=_show_topic)
+RUN_PIPELINE = Step(title="Run a pipeline", run=_run_pipeline)

@@ -1,4 +1,5 @@
-"""The demo's Spark job: readings by window, as a stream, into a table and into a topic.
+"""The demo's Spark job: readings by window, as a stream, into a table and into a topic, and then a
+pipeline that runs until the process is killed.
 
 A program of its own, `python -m demo.spark_job SETTINGS`, so that Java comes and goes with
 it. What it has done it says in lines of JSON on stdout; all else, Java's log too, goes to stderr.
@@ -10,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from dragoman.pipelines.state import Status
+
 
 #: Half the processor time of a job this short goes into compiling it well.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
@@ -29,11 +33,14 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap_servers: str
+    http_url: str
     readings_topic: str
     windows_topic: str
     orders_topic: str
     purchases_topic: str
     window_minutes: int
+    #: The file of the pipeline.
+    pipeline: str
     #: For the table and the queries' checkpoints.
     directory: str
 
@@ -66,11 +73,20 @@ class Materialized(msgspec.Struct, frozen=True, kw_only=True, tag="Materialized"
     purchases: list[Purchase]
 
 
+class PipelineRuns(msgspec.Struct, frozen=True, kw_only=True, tag="PipelineRuns"):
+    """Each of its parts has processed rows."""
+
+    name: str
+    rows: dict[str, int]
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="Failed"):
     reason: str
 
 
-Said: TypeAlias = Started | WritersCounted | Aggregated | TableRead | Materialized | Failed
+Said: TypeAlias = (
+    Started | WritersCounted | Aggregated | TableRead | Materialized | PipelineRuns | Failed
+)
 
 
 def main() -> int:
@@ -104,6 +120,7 @@ def _run(settings: Settings, say: Callable[[Said], object]) -> None:
     say(Aggregated(readings=sum(each.numInputRows for each in aggregating.recentProgress)))
     say(TableRead(windows=_read_table(session, windows, settings)))
     say(Materialized(purchases=_materialize(session, settings)))
+    _run_pipeline(settings, say)
     session.stop()
 
 
@@ -196,6 +213,29 @@ def _materialize(session: SparkSession, settings: Settings) -> list[Purchase]:
     read_current(session, table).createOrReplaceTempView("purchases")
     rows = session.sql("select id, item, string(price), state from purchases order by id").collect()
     return [Purchase(*row) for row in rows]
+
+
+def _run_pipeline(settings: Settings, say: Callable[[Said], object]) -> None:
+    """As `dragoman pipeline run FILE --bootstrap … --server …` does, in the session there is."""
+    from dragoman.cli.pipeline_status import StatusReports
+    from dragoman.pipelines.brokers import with_bootstrap
+    from dragoman.pipelines.pipeline_file import load
+    from dragoman.pipelines.runner import Run
+    from dragoman.pipelines.state import StateFolder
+
+    definition = with_bootstrap(load(settings.pipeline), settings.bootstrap_servers)
+    is_said = False
+    with StatusReports(settings.http_url) as reports:
+
+        def watch(status: Status) -> None:
+            nonlocal is_said
+            reports.send(status)
+            rows = {each.part: each.rows for each in status.parts}
+            if not is_said and status.state == "running" and all(rows.values()):
+                is_said = True
+                say(PipelineRuns(name=status.name, rows=rows))
+
+        Run(definition, StateFolder(Path(settings.directory), definition.name), watch).run()
 
 
 def table_path(directory: str) -> str:

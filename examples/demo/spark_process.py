@@ -1,4 +1,4 @@
-"""The demo's Spark job as a process of its own: started, listened to, and gone in the end."""
+"""The demo's Spark job as a process of its own: started, listened to, and killed in the end."""
 
 from __future__ import annotations
 
@@ -84,16 +84,6 @@ class SparkProcess:
 
     def _error(self, message: str) -> SparkJobError:
         return SparkJobError(message, last_lines(self._log_path))
-
-    def finish(self) -> None:
-        """The job has said everything: wait for its end."""
-        assert self._process is not None
-        try:
-            status = self._process.wait(_SILENCE_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            raise self._error("Spark did not stop") from None
-        if status != 0:
-            raise self._error(f"Spark ended with status {status}")
 
     def kill(self) -> None:
         """End it with its Java, wherever it is; harmless when it does not run."""

@@ -14,6 +14,7 @@ from dragoman.errors import DragomanError
 
 if TYPE_CHECKING:
     from demo.capture import Database
+    from demo.shop import Shop
 
 
 class DemoError(DragomanError):
@@ -27,7 +28,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerProcess
     spark: SparkProcess
     database: Database
+    shop: Shop
     record_count: int
+    has_database: bool
+    has_spark: bool
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
