@@ -54,10 +54,10 @@ class World:
             self._report_pipeline()
             if self._has_capture:
                 self._capture(stack.enter_context(LocalPostgres()))
-            self.url = _start_console(stack, self.broker, "SCRAM-SHA-256")
+            self.url = _start_console(stack, self.broker)
             # A node without users, whose console only reads.
             open_node = stack.enter_context(EphemeralBroker())
-            self.open_url = _start_console(stack, open_node, "")
+            self.open_url = _start_console(stack, open_node)
             self._open = stack.pop_all()
         return self
 
@@ -216,8 +216,8 @@ class World:
             time.sleep(0.05)
 
 
-def _start_console(stack: ExitStack, node: EphemeralBroker, mechanism: str) -> str:
-    command = (sys.executable, "-c", _CONSOLE, node.http_url, node.bootstrap_servers, mechanism)
+def _start_console(stack: ExitStack, node: EphemeralBroker) -> str:
+    command = (sys.executable, "-c", _CONSOLE, node.http_url, node.bootstrap_servers)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     stack.callback(process.wait)
     stack.callback(process.kill)
@@ -232,7 +232,7 @@ from dragoman.console.serve import serve
 from dragoman.config.console import ConsoleSettings, KafkaTarget
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
-kafka = KafkaTarget(bootstrap=sys.argv[2], mechanism=sys.argv[3])
+kafka = KafkaTarget(bootstrap=sys.argv[2])
 settings = ConsoleSettings(server=sys.argv[1], kafka=kafka)
 async def run():
     await serve(settings, listener, asyncio.Event())

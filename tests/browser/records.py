@@ -37,7 +37,7 @@ _PATIENCE_S: Final = 30.0
 @contextlib.contextmanager
 def _console(broker: EphemeralBroker) -> Iterator[str]:
     """The URL of a console in a thread of its own."""
-    kafka = KafkaTarget(bootstrap=broker.bootstrap_servers, mechanism="SCRAM-SHA-256")
+    kafka = KafkaTarget(bootstrap=broker.bootstrap_servers)
     settings = ConsoleSettings(server=broker.http_url, kafka=kafka)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"

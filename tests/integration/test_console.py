@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,6 +152,44 @@ def test_pages_and_cookies_travel_by_tls() -> None:
             assert client.get("/").status_code == 200
             assert "Secure" in log_in(client).headers["set-cookie"]
             assert client.get("/session").json()["user"] == "alice"
+
+
+def test_command_reads_records_over_tls_by_the_one_mechanism_that_is_offered(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "super.users": "User:alice",
+        "listener.kafka.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    with EphemeralBroker(
+        storage="directory",
+        directory=str(tmp_path),
+        listeners=LISTENERS,
+        users=USERS,
+        tls=True,
+        settings=settings,
+    ) as broker:
+        at_node = ("--server", broker.http_url, "--ca-file", broker.ca_file)
+        at_brokers = ("--bootstrap", broker.bootstrap_servers, "--tls")
+        command = (sys.executable, "-m", "dragoman.cli.main", "console", *at_node, *at_brokers)
+        process = subprocess.Popen(
+            (*command, "--listen", "127.0.0.1:0"), stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[2].rstrip(",")
+            with httpx.Client(base_url=url, timeout=30) as client:
+                assert log_in(client).status_code == 204
+                created = client.post("/api/v1/topics", json={"name": "orders", "partitions": 1})
+                assert created.status_code == 201, created.text
+                record = {"records": [{"value": "x"}]}
+                written = client.post("/api/v1/topics/orders/records", json=record)
+                assert written.status_code == 200, written.text
+                lines = client.post("/records/search", json={"topic": "orders"}).text
+                assert '"offset":0' in lines, lines
+        finally:
+            process.terminate()
+            process.communicate()
 
 
 def consoles() -> set[int]:

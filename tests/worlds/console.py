@@ -102,7 +102,8 @@ class RunningConsole:
 @asynccontextmanager
 async def console(broker: EphemeralBroker, **kafka: Any) -> AsyncIterator[RunningConsole]:
     target = KafkaTarget(**{"bootstrap": broker.bootstrap_servers, **kafka})
-    settings = ConsoleSettings(server=broker.http_url, kafka=target)
+    ca_file = broker.ca_file if broker.http_url.startswith("https:") else ""
+    settings = ConsoleSettings(server=broker.http_url, ca_file=ca_file, kafka=target)
     listener = socket.create_server(("127.0.0.1", 0))
     running = RunningConsole(f"http://127.0.0.1:{listener.getsockname()[1]}")
     stop = asyncio.Event()

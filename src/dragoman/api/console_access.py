@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.config.console import ConsoleSettings, KafkaTarget
+from dragoman.config.console import PASSWORD_MECHANISMS, ConsoleSettings, KafkaTarget
 from dragoman.config.listeners import Address, ListenerSecurity
 from dragoman.config.settings import Settings
 from dragoman.net.listener import OpenListener
 
 #: Listeners with Kafka's protocol.
 _KAFKA: Final = ("kafka", "any")
-#: Mechanisms that take a password, the best first.
-_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 #: A name of this machine for URLs, where a listener has every address.
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 #: Seconds without a connection and a session until the process ends.
@@ -74,33 +72,31 @@ def _http_url(opened: Iterable[OpenListener], settings: Settings) -> str:
 
 def _kafka_target(opened: Iterable[OpenListener], settings: Settings) -> KafkaTarget:
     """Where users can log in, rather than where all are anonymous; without TLS, if possible."""
-    choices = [_target(each, settings) for each in opened if each.listener.base in _KAFKA]
-    return min(
-        choices,
-        key=lambda each: (bool(each.obstacle), not each.mechanism, each.is_encrypted),
-        default=KafkaTarget(),
-    )
+    choices = []
+    for each in opened:
+        if each.listener.base in _KAFKA:
+            security = settings.listener_security(each.name)
+            found = _target(each, settings, security)
+            is_open_to_all = security.authentication == "off"
+            choices.append(((bool(found.obstacle), is_open_to_all, found.is_encrypted), found))
+    return min(choices, key=lambda each: each[0], default=((), KafkaTarget()))[1]
 
 
-def _target(opened: OpenListener, settings: Settings) -> KafkaTarget:
+def _target(opened: OpenListener, settings: Settings, security: ListenerSecurity) -> KafkaTarget:
     name = opened.name
-    security = settings.listener_security(name)
     is_encrypted = security.tls == "required"
-    obstacle, mechanism = "", ""
+    has_mechanism = any(each in security.mechanisms for each in PASSWORD_MECHANISMS)
+    obstacle = ""
     if is_encrypted and security.client_certificates == "required":
         obstacle = f"the listener {name} requires certificates, which the console does not have"
-    elif security.authentication != "off":
-        offered = (each for each in _MECHANISMS if each in security.mechanisms)
-        mechanism = next(offered, "")
-        if not mechanism:
-            obstacle = f"the listener {name} offers no mechanism that takes a password"
+    elif security.authentication != "off" and not has_mechanism:
+        obstacle = f"the listener {name} offers no mechanism that takes a password"
     if obstacle:
         obstacle += ": open another listener, such as kafka-local=127.0.0.1:9095, for it"
     return KafkaTarget(
         bootstrap=str(_reachable(opened, is_named=is_encrypted)),
         is_encrypted=is_encrypted,
         authorities=settings.listener_tls(name).ca_file if is_encrypted else "",
-        mechanism=mechanism,
         obstacle=obstacle,
     )
 

@@ -42,6 +42,7 @@ from dragoman.protocols.kafka.client.errors import (
     UnsupportedRequestError,
 )
 from dragoman.protocols.kafka.client.login import SaslLogin, SaslMechanism
+from dragoman.protocols.kafka.client.mechanisms import offered_mechanisms
 from dragoman.protocols.kafka.client.producer import Delivery, Producer, ProducerOptions
 from dragoman.protocols.kafka.client.reader import Reader
 from dragoman.protocols.kafka.client.staged_writes import StagedBatch, StagedPiece, StagingPlace
@@ -145,6 +146,7 @@ __all__ = [
     "UnsupportedRequestError",
     "VisibleBatches",
     "murmur2",
+    "offered_mechanisms",
     "partition_for_key",
     "visible_records",
 ]

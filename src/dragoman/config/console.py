@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal, TypeAlias
+
 import msgspec
 
 from dragoman.config.settings import TlsOptions
+
+PasswordMechanism: TypeAlias = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+#: SASL mechanisms that take a password, the best first.
+PASSWORD_MECHANISMS: Final[tuple[PasswordMechanism, ...]] = (
+    "SCRAM-SHA-512",
+    "SCRAM-SHA-256",
+    "PLAIN",
+)
 
 
 class KafkaTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,8 +25,9 @@ class KafkaTarget(msgspec.Struct, frozen=True, kw_only=True):
     is_encrypted: bool = False
     #: The file with the authorities to trust; empty: those of the machine.
     authorities: str = ""
-    #: The SASL mechanism to log in by; empty: the listener takes no logins.
-    mechanism: str = ""
+    #: The certificate that the console shows, and its key; empty: it shows none.
+    certificate: str = ""
+    key: str = ""
     #: Why nobody can log in there, with the remedy.
     obstacle: str = ""
 

@@ -40,6 +40,7 @@ from dragoman.console.access import Access, Login
 from dragoman.console.dead_letters.resend import Resender, ResendRequest
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
+from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.lists import NodeRefusedError, whole_list
 from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
@@ -107,15 +108,16 @@ class Console:
         self.upstream = upstream
         self.sessions = Sessions(monotonic, settings.session_idle_s, settings.session_life_s)
         self.access = Access(settings, upstream, self.sessions, port)
+        kafka = KafkaAccess(settings.kafka)
         self.records = Records(
-            settings.kafka,
+            kafka,
             lambda request: self._allowed(request, is_change=False),
             self.body,
             self.sessions,
             monotonic,
         )
         self._bodies_bytes = 0
-        self.queries = Queries(settings.kafka)
+        self.queries = Queries(kafka)
         self.resender = Resender(upstream)
 
     # ---- sessions
@@ -191,11 +193,12 @@ class Console:
     # ---- queries and dead letters
 
     async def get_queries(self, request: Request) -> Response:
-        return _json(self.queries.abilities(self._allowed(request, is_change=False)))
+        session = self._allowed(request, is_change=False)
+        return _json(await self.queries.abilities(session))
 
     async def run_query(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
-        lines = self.queries.start(session, await self.body(request, session))
+        lines = await self.queries.start(session, await self.body(request, session))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def resend(self, request: Request) -> Response:

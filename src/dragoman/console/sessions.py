@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from dragoman.config.console import PasswordMechanism
 from dragoman.console.errors import ConsoleError
 
 SESSIONS_MAX: Final = 1000
@@ -31,7 +32,7 @@ class TooManySessionsError(ConsoleError):
 
 
 class Session:
-    __slots__ = ("authorization", "last_used", "password", "since", "user")
+    __slots__ = ("authorization", "last_used", "mechanism", "password", "since", "user")
 
     def __init__(self, user: str, password: str, authorization: str) -> None:
         #: Empty for the bearer of a token.
@@ -40,6 +41,8 @@ class Session:
         self.password = password
         #: The header of requests to the node.
         self.authorization = authorization
+        #: The SASL mechanism by which this user has logged in to Kafka's listener; None: not yet.
+        self.mechanism: PasswordMechanism | None = None
         self.since = 0.0
         self.last_used = 0.0
 

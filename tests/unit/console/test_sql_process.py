@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 from dragoman import limits
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
+from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.sessions import Session
 from dragoman.console.sql.process import COMMAND, answer_of
 from dragoman.console.sql.service import Queries
@@ -143,7 +144,14 @@ async def _answered(_: QueryJob) -> AsyncIterator[bytes]:
     yield b"{}\n"
 
 
-_TARGET = KafkaTarget(bootstrap="127.0.0.1:9092", mechanism="SCRAM-SHA-256")
+_TARGET = KafkaTarget(bootstrap="127.0.0.1:9092")
+
+
+def _access(target: KafkaTarget = _TARGET, *offered: str) -> KafkaAccess:
+    async def answer(*_: object) -> Sequence[str]:
+        return offered or ("SCRAM-SHA-256",)
+
+    return KafkaAccess(target, answer)
 
 
 def _session(user: str = "alice", password: str = "secret") -> Session:
@@ -161,8 +169,8 @@ async def test_a_query_logs_in_as_its_user() -> None:
         jobs.append(job)
         yield b"{}\n"
 
-    queries = Queries(_TARGET, answer)
-    assert [line async for line in queries.start(_session(), _body())] == [b"{}\n"]
+    queries = Queries(_access(), answer)
+    assert [line async for line in await queries.start(_session(), _body())] == [b"{}\n"]
     (job,) = jobs
     assert job.login is not None
     assert (job.login.name, job.login.password) == ("alice", "secret")
@@ -170,28 +178,33 @@ async def test_a_query_logs_in_as_its_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "session", "text"),
+    ("access", "session", "text"),
     [
-        (KafkaTarget(), None, "no listener"),
-        (_TARGET, _session(user=""), "API token"),
-        (_TARGET, _session(password="file:/etc/shadow"), "file:"),
-        (_TARGET, _session(password="env:HOME"), "env:"),
-        (KafkaTarget(bootstrap="a:1", mechanism="OAUTHBEARER"), _session(), "OAUTHBEARER"),
-        (KafkaTarget(bootstrap="a:1", mechanism="PLAIN", obstacle="no TLS"), _session(), "no TLS"),
+        (_access(KafkaTarget()), None, "no listener"),
+        (_access(), _session(user=""), "API token"),
+        (_access(), _session(password="file:/etc/shadow"), "file:"),
+        (_access(), _session(password="env:HOME"), "env:"),
+        (_access(_TARGET, "OAUTHBEARER"), _session(), "OAUTHBEARER"),
+        (_access(KafkaTarget(bootstrap="a:1", obstacle="no TLS")), _session(), "no TLS"),
+        (
+            _access(KafkaTarget(bootstrap="a:1", is_encrypted=True, certificate="console.pem")),
+            None,
+            "owner of the console's certificate",
+        ),
     ],
 )
-def test_who_cannot_log_in_is_refused_with_the_reason(
-    target: KafkaTarget, session: Session | None, text: str
+async def test_who_cannot_log_in_is_refused_with_the_reason(
+    access: KafkaAccess, session: Session | None, text: str
 ) -> None:
-    queries = Queries(target, _answered)
-    assert text in queries.abilities(session).obstacle
+    queries = Queries(access, _answered)
+    assert text in (await queries.abilities(session)).obstacle
     with pytest.raises(ConsoleError, match=text):
-        queries.start(session, _body())
+        await queries.start(session, _body())
 
 
-def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
-    queries = Queries(_TARGET, _answered, has_module=lambda name: name != "duckdb")
-    found = queries.abilities(None)
+async def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
+    queries = Queries(_access(), _answered, has_module=lambda name: name != "duckdb")
+    found = await queries.abilities(None)
     assert "duckdb" in found.obstacle
     assert "[console]" in found.command
 
@@ -199,9 +212,9 @@ def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> Non
 @pytest.mark.parametrize(
     "body", [b"{", b"{}", _body(records=0), _body(rows=10**9), _body(seconds=0), _body(path="/etc")]
 )
-def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
+async def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
     with pytest.raises(ConsoleError, match="request body"):
-        Queries(_TARGET, _answered).start(None, body)
+        await Queries(_access(), _answered).start(None, body)
 
 
 async def test_queries_at_a_time_are_bounded() -> None:
@@ -211,15 +224,15 @@ async def test_queries_at_a_time_are_bounded() -> None:
         yield b"{}\n"
         await ended.wait()
 
-    queries = Queries(_TARGET, answer)
-    running = [queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
+    queries = Queries(_access(), answer)
+    running = [await queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
     for each in running:
         await anext(each)
     with pytest.raises(ConsoleError, match="queries are running"):
-        queries.start(None, _body())
+        await queries.start(None, _body())
     late = queries._lines(_job())
     assert [json.loads(line)["code"] async for line in late] == ["overloaded"]
     ended.set()
     for each in running:
         assert [line async for line in each] == []
-    queries.start(None, _body())
+    await queries.start(None, _body())

@@ -9,47 +9,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final, cast
+from typing import Final
 
-from dragoman.client.kafka import (
-    ClientError,
-    ClientSettings,
-    KafkaClient,
-    SaslLogin,
-    SaslMechanism,
-    TlsSettings,
-)
-from dragoman.client_core.credentials import is_reference
-from dragoman.config.console import KafkaTarget
+from dragoman.client.kafka import ClientError, KafkaClient, LoginFailedError
 from dragoman.console.errors import ConsoleError
-from dragoman.console.records.failures import KafkaAccessError, failure_of
+from dragoman.console.kafka_access import OPEN_TIMEOUT_S, KafkaAccess
+from dragoman.console.records.failures import failure_of
 from dragoman.console.sessions import Session
+from dragoman.errors import DragomanError
 from dragoman.limits import CONSOLE_KAFKA_CLIENTS_MAX
 
 IDLE_S: Final = 120.0
-_OPEN_TIMEOUT_S: Final = 10.0
-_OPERATION_TIMEOUT_S: Final = 15.0
 
 
 class _Held:
-    def __init__(self, session: Session | None, client: KafkaClient, now: float) -> None:
+    def __init__(self, session: Session | None, now: float) -> None:
         self.session = session
-        self.client = client
+        #: None: it is not open.
+        self.client: KafkaClient | None = None
         self.users = 0
         self.last_used = now
         #: Requests that come at the same time wait for one login.
         self.opening = asyncio.Lock()
-        self.is_open = False
 
 
 class Clients:
     def __init__(
         self,
-        target: KafkaTarget,
+        access: KafkaAccess,
         is_open: Callable[[Session], bool],
         monotonic: Callable[[], float],
     ) -> None:
-        self._target = target
+        self._access = access
         self._is_open = is_open
         self._monotonic = monotonic
         self._held: dict[int, _Held] = {}
@@ -65,22 +56,20 @@ class Clients:
         held.users += 1
         try:
             async with held.opening:
-                if not held.is_open:
-                    await self._open(held)
-            yield held.client
+                client = held.client or await self._open(held)
+            yield client
         finally:
             held.users -= 1
             held.last_used = self._monotonic()
-            if not held.is_open:
+            if held.client is None:
                 await self._drop(held)
 
     @asynccontextmanager
     async def own(self, session: Session | None) -> AsyncIterator[KafkaClient]:
         """A client for one request alone. Raises `ConsoleError`."""
-        held = _Held(session, self._new(session), self._monotonic())
+        held = _Held(session, self._monotonic())
         try:
-            await self._open(held)
-            yield held.client
+            yield await self._open(held)
         finally:
             await self._drop(held)
 
@@ -103,7 +92,7 @@ class Clients:
         held = self._held.get(id(session))
         if held is not None:
             return held
-        client = self._new(session)
+        self._access.check()
         if len(self._held) >= CONSOLE_KAFKA_CLIENTS_MAX:
             free = [each for each in self._held.values() if not each.users]
             if not free:
@@ -111,60 +100,34 @@ class Clients:
                     f"{CONSOLE_KAFKA_CLIENTS_MAX} users read records; try again later"
                 )
             await self._drop(min(free, key=lambda each: each.last_used))
-        held = _Held(session, client, self._monotonic())
+        held = _Held(session, self._monotonic())
         self._held[id(session)] = held
         return held
 
-    def _new(self, session: Session | None) -> KafkaClient:
-        """Raises `KafkaAccessError`."""
-        target = self._target
-        if not target.bootstrap:
-            raise KafkaAccessError(
-                "the node has no listener for Kafka's protocol, by which the console reads records"
-            )
-        if target.obstacle:
-            raise KafkaAccessError(target.obstacle)
-        login = None
-        if target.mechanism and session is not None:
-            if not session.user:
-                raise KafkaAccessError(
-                    "an API token cannot log in to the listener for Kafka's protocol, by which the "
-                    "console reads records: log in with a user and a password"
-                )
-            if is_reference(session.password):
-                # The client would log in with what is in that place.
-                raise KafkaAccessError(
-                    "a password that begins with file: or env: cannot log in to the listener for "
-                    "Kafka's protocol, by which the console reads records"
-                )
-            login = SaslLogin(
-                mechanism=cast("SaslMechanism", target.mechanism),
-                name=session.user,
-                password=session.password,
-            )
-        tls = TlsSettings(ca=target.authorities) if target.is_encrypted else None
-        settings = ClientSettings(
-            client_id="dragoman-console",
-            connect_timeout_s=_OPEN_TIMEOUT_S,
-            operation_timeout_s=_OPERATION_TIMEOUT_S,
-            login=login,
-            tls=tls,
-        )
-        return KafkaClient(target.bootstrap, settings)
-
-    async def _open(self, held: _Held) -> None:
+    async def _open(self, held: _Held) -> KafkaClient:
+        session = held.session
         try:
-            async with asyncio.timeout(_OPEN_TIMEOUT_S):
-                await held.client.open()
-        except (ClientError, OSError, TimeoutError) as error:
-            raise failure_of(error, has_session=held.session is not None) from None
-        held.is_open = True
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                client = KafkaClient(self._access.bootstrap, await self._access.settings(session))
+                try:
+                    held.client = await client.open()
+                finally:
+                    if held.client is None:
+                        await client.close()
+        except (DragomanError, OSError) as error:
+            if session is not None and isinstance(error, LoginFailedError):
+                # The listener may offer others by now.
+                session.mechanism = None
+            raise failure_of(error, has_session=session is not None) from None
+        return client
 
     async def _drop(self, held: _Held) -> None:
         if self._held.get(id(held.session)) is held:
             del self._held[id(held.session)]
-        with suppress(ClientError):
-            await held.client.close()
+        client, held.client = held.client, None
+        if client is not None:
+            with suppress(ClientError):
+                await client.close()
 
 
 class TooManyClientsError(ConsoleError):

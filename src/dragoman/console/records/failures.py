@@ -10,14 +10,8 @@ from dragoman.client.kafka import (
     UnknownTopicError,
 )
 from dragoman.console.errors import ConsoleError
+from dragoman.console.kafka_access import KafkaAccessError
 from dragoman.errors import DecodeError, DragomanError
-
-
-class KafkaAccessError(ConsoleError):
-    """The console cannot read records here, or not as this user."""
-
-    code = "kafka_access"
-    status = 403
 
 
 class NoTopicError(ConsoleError):

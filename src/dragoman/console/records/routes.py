@@ -22,8 +22,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from dragoman.client.kafka import KafkaClient
-from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError, LoginNeededError
+from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.records.clients import Clients
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
@@ -71,7 +71,7 @@ class Records:
 
     def __init__(
         self,
-        target: KafkaTarget,
+        access: KafkaAccess,
         allowed: Callable[[Request], Session | None],
         body: Callable[[Request, Session | None], Awaitable[bytes]],
         sessions: Sessions,
@@ -85,7 +85,7 @@ class Records:
         self._now_ms = now_ms
         self._turns = Turns()
         self._reads: Counter[int] = Counter()
-        self.clients = Clients(target, sessions.is_open, monotonic)
+        self.clients = Clients(access, sessions.is_open, monotonic)
 
     def routes(self) -> list[BaseRoute]:
         return [

@@ -10,22 +10,17 @@ from typing import Final
 import msgspec
 
 from dragoman import limits
-from dragoman.client_core.credentials import is_reference
-from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
+from dragoman.console.kafka_access import KafkaAccess
+from dragoman.console.records.failures import failure_of
 from dragoman.console.sessions import Session
 from dragoman.console.sql.process import answer_of
 from dragoman.console.sql.values import Problem, QueryJob, QueryLogin, QueryRequest, encode
+from dragoman.errors import DragomanError
 from dragoman.installation import install_command
 
 _LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
-
-
-class QueryRefusedError(ConsoleError):
-    code = "query_refused"
-    status = 403
 
 
 class TooManyQueriesError(ConsoleError):
@@ -52,31 +47,31 @@ class QueryAbilities(msgspec.Struct, frozen=True, kw_only=True):
 class Queries:
     def __init__(
         self,
-        target: KafkaTarget,
+        access: KafkaAccess,
         answer: Callable[[QueryJob], AsyncIterator[bytes]] = answer_of,
         has_module: Callable[[str], bool] = lambda name: find_spec(name) is not None,
     ) -> None:
-        self._target = target
+        self._access = access
         self._answer = answer
         self._has_module = has_module
         self._running = 0
 
-    def abilities(self, session: Session | None) -> QueryAbilities:
+    async def abilities(self, session: Session | None) -> QueryAbilities:
         try:
-            self._job(session, QueryRequest(query="select 1"))
+            await self._job(session, QueryRequest(query="select 1"))
         except EngineMissingError as error:
             return QueryAbilities(obstacle=str(error), command=install_command("console"))
         except ConsoleError as error:
             return QueryAbilities(obstacle=str(error), command="")
         return QueryAbilities(obstacle="", command="")
 
-    def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
+    async def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
         """The lines of the answer. Raises `ConsoleError` before any."""
         try:
             request = msgspec.json.decode(body, type=QueryRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
-        job = self._job(session, request)
+        job = await self._job(session, request)
         if self._running >= limits.CONSOLE_QUERIES_MAX:
             raise TooManyQueriesError(_TOO_MANY)
         return self._lines(job)
@@ -94,45 +89,17 @@ class Queries:
         finally:
             self._running -= 1
 
-    def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
-        target = self._target
+    async def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
         missing = [name for name in _LIBRARIES if not self._has_module(name)]
         if missing:
             raise EngineMissingError(
                 f"queries need {', '.join(missing)}, which the extra `console` installs"
             )
-        if not target.bootstrap:
-            raise QueryRefusedError(
-                "the node has no listener for Kafka's protocol, by which queries read topics"
-            )
+        try:
+            found = await self._access.settings(session)
+        except (DragomanError, OSError) as error:
+            raise failure_of(error, has_session=session is not None) from None
+        login = None if found.login is None else QueryLogin.of(found.login)
         return QueryJob(
-            request=request,
-            bootstrap=target.bootstrap,
-            is_encrypted=target.is_encrypted,
-            authorities=target.authorities,
-            login=self._login(session),
-        )
-
-    def _login(self, session: Session | None) -> QueryLogin | None:
-        target = self._target
-        if session is None or not target.mechanism:
-            return None
-        if target.obstacle:
-            raise QueryRefusedError(target.obstacle)
-        if target.mechanism not in _MECHANISMS:
-            raise QueryRefusedError(
-                f"Kafka's listener takes logins by {target.mechanism} only, which needs no password"
-            )
-        if not session.user:
-            raise QueryRefusedError(
-                "an API token cannot log in to Kafka's listener, by which queries read topics: log"
-                " in with a user and a password"
-            )
-        if is_reference(session.password):
-            raise QueryRefusedError(
-                "a password that begins with file: or env: cannot be used for queries"
-            )
-        return msgspec.convert(
-            {"mechanism": target.mechanism, "name": session.user, "password": session.password},
-            QueryLogin,
+            request=request, bootstrap=self._access.bootstrap, tls=found.tls, login=login
         )

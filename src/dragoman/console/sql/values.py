@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from dragoman import limits
+from dragoman.client.kafka import SaslLogin, SaslMechanism, TlsSettings
 
 
 class QueryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,12 +24,16 @@ class QueryRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class QueryLogin(msgspec.Struct, frozen=True, kw_only=True):
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    mechanism: SaslMechanism
     name: str
     password: str
 
     def __repr__(self) -> str:
         return f"QueryLogin(name={self.name!r})"
+
+    @classmethod
+    def of(cls, login: SaslLogin) -> Self:
+        return cls(mechanism=login.mechanism, name=login.name, password=login.password)
 
 
 class QueryJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +41,7 @@ class QueryJob(msgspec.Struct, frozen=True, kw_only=True):
 
     request: QueryRequest
     bootstrap: str
-    is_encrypted: bool = False
-    authorities: str = ""
+    tls: TlsSettings | None = None
     #: None: the listener takes no logins, or nobody is logged in.
     login: QueryLogin | None = None
 

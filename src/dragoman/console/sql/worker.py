@@ -23,7 +23,6 @@ from dragoman.client.kafka import (
     ClientError,
     ClientSettings,
     SaslLogin,
-    TlsSettings,
 )
 from dragoman.console.sql.errors import MemoryUsedUpError, QueryError
 from dragoman.console.sql.values import (
@@ -155,7 +154,7 @@ def _settings(job: QueryJob) -> ClientSettings:
         connect_timeout_s=_CONNECT_TIMEOUT_S,
         operation_timeout_s=_CONNECT_TIMEOUT_S,
         login=login,
-        tls=TlsSettings(ca=job.authorities) if job.is_encrypted else None,
+        tls=job.tls,
     )
 
 

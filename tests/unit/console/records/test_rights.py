@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,14 +15,13 @@ from dragoman.client.kafka import (
     SaslLogin,
 )
 from dragoman.config.console import KafkaTarget
+from dragoman.console.kafka_access import KafkaAccess, KafkaAccessError
 from dragoman.console.records.clients import IDLE_S, Clients
-from dragoman.console.records.failures import KafkaAccessError
 from dragoman.console.sessions import Session, Sessions
 from dragoman.testing import EphemeralBroker
 from worlds.console import console, found
 
 _USERS = {"ann": "secret of ann", "bob": "secret of bob"}
-_SCRAM = {"mechanism": "SCRAM-SHA-256"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ async def _prepared(broker: EphemeralBroker, topic: str) -> None:
 
 async def test_two_users_read_what_each_of_them_may(broker: EphemeralBroker) -> None:
     await _prepared(broker, "private")
-    async with console(broker, **_SCRAM) as running:
+    async with console(broker) as running:
         ann, bob, nobody = (running.browser() for _ in range(3))
         await ann.log_in("ann", _USERS["ann"])
         await bob.log_in("bob", _USERS["bob"])
@@ -57,7 +56,7 @@ async def test_two_users_read_what_each_of_them_may(broker: EphemeralBroker) -> 
 
 async def test_log_out_ends_a_tail(broker: EphemeralBroker) -> None:
     await _prepared(broker, "tailed")
-    async with console(broker, **_SCRAM) as running:
+    async with console(broker) as running:
         ann = running.browser()
         await ann.log_in("ann", _USERS["ann"])
         async with ann.tail("tailed") as events:
@@ -65,6 +64,10 @@ async def test_log_out_ends_a_tail(broker: EphemeralBroker) -> None:
             await ann.log_out()
             *_, (name, problem) = [each async for each in events]
         assert (name, problem["code"]) == ("problem", "login_needed")
+
+
+async def _scram(*_: object) -> Sequence[str]:
+    return ("SCRAM-SHA-256",)
 
 
 async def _use(clients: Clients, session: Any) -> None:
@@ -84,7 +87,7 @@ async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
         clock = _Clock()
         sessions = Sessions(clock, 1800, 36_000)
         target = KafkaTarget(bootstrap=broker.bootstrap_servers)
-        clients = Clients(target, sessions.is_open, clock)
+        clients = Clients(KafkaAccess(target), sessions.is_open, clock)
         name = sessions.open(Session.of_password("ann", "x"))
         session = sessions.find(name)
         await _use(clients, session)
@@ -103,7 +106,7 @@ async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
     ("target", "words"),
     [
         (KafkaTarget(), "no listener for Kafka"),
-        (KafkaTarget(bootstrap="127.0.0.1:1", mechanism="SCRAM-SHA-256"), "API token"),
+        (KafkaTarget(bootstrap="127.0.0.1:1"), "API token"),
         (
             KafkaTarget(bootstrap="127.0.0.1:1", obstacle="wants certificates"),
             "wants certificates",
@@ -113,7 +116,7 @@ async def test_client_is_closed_with_its_session_and_when_it_is_idle() -> None:
 async def test_why_records_cannot_be_read(target: KafkaTarget, words: str) -> None:
     sessions = Sessions(_Clock(), 1800, 36_000)
     session = sessions.find(sessions.open(Session.of_token("a-token")))
-    clients = Clients(target, sessions.is_open, _Clock())
+    clients = Clients(KafkaAccess(target, _scram), sessions.is_open, _Clock())
     with pytest.raises(KafkaAccessError, match=words):
         await _use(clients, session)
 
@@ -122,7 +125,7 @@ async def test_why_records_cannot_be_read(target: KafkaTarget, words: str) -> No
 async def test_password_like_a_reference_is_not_replaced_by_what_is_there(password: str) -> None:
     sessions = Sessions(_Clock(), 1800, 36_000)
     session = sessions.find(sessions.open(Session.of_password("ann", password)))
-    target = KafkaTarget(bootstrap="127.0.0.1:1", mechanism="SCRAM-SHA-256")
-    clients = Clients(target, sessions.is_open, _Clock())
+    target = KafkaTarget(bootstrap="127.0.0.1:1")
+    clients = Clients(KafkaAccess(target, _scram), sessions.is_open, _Clock())
     with pytest.raises(KafkaAccessError, match="begins with file: or env:"):
         await _use(clients, session)
