@@ -1472,6 +1472,10 @@ CONSOLE_READS_MAX = 64
 CONSOLE_KAFKA_CLIENTS_MAX = 64
 #: Records that a tail shows in a second. More are counted, not shown.
 CONSOLE_TAIL_RECORDS_PER_SECOND_MAX = 500
+#: Topics that a tail follows. More: refused.
+CONSOLE_TAIL_TOPICS_MAX = 200
+#: Partitions that a tail follows, of all its topics. More: refused.
+CONSOLE_TAIL_PARTITIONS_MAX = 2000
 #: Offsets that a tail may be behind the end. Further behind: it goes on at the end, and says
 #: how many it has passed over.
 CONSOLE_TAIL_LAG_MAX = 20_000

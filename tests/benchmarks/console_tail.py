@@ -86,7 +86,7 @@ def consuming(bootstrap: str, _: str) -> None:
 
 
 def tailing(_: str, console: str, filter_: str = "") -> None:
-    request = urllib.parse.quote(json.dumps({"topic": TOPIC, "filter": filter_}))
+    request = urllib.parse.quote(json.dumps({"topics": [TOPIC], "filter": filter_}))
     with urllib.request.urlopen(f"{console}/records/tail?request={request}") as events:
         for _line in events:
             pass

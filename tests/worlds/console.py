@@ -62,9 +62,9 @@ class Browser:
         return [msgspec.json.decode(each) for each in body.splitlines()]
 
     @asynccontextmanager
-    async def tail(self, topic: str, **request: Any) -> AsyncIterator[AsyncIterator[Any]]:
+    async def tail(self, *topics: str, **request: Any) -> AsyncIterator[AsyncIterator[Any]]:
         """The events of a tail: pairs of name and data."""
-        text = msgspec.json.encode({"topic": topic, **request}).decode()
+        text = msgspec.json.encode({"topics": topics, **request}).decode()
         async with self.ask("GET", f"/records/tail?request={_quoted(text)}") as answer:
             assert answer.status == 200
             yield _events(answer)

@@ -1,9 +1,10 @@
 """Records for the console: searched, followed, decoded and exported in its own process.
 
-    browser ── routes.py ──┬── search.py    lines of JSON: progress, records, how it ended
-                           ├── export.py    what a search finds, as a file
-                           ├── tail.py      new records as events, at most so many a second
-                           └── one.py       a record, whole
+    browser ── routes.py ──┬── search.py      lines of JSON: progress, records, how it ended
+                           │     files.py       what it finds, as a file
+                           │     statistics.py  what it finds, counted
+                           ├── tail.py        new records as events, at most so many a second
+                           └── one.py         a record, whole
                                   │
                     scan.py       what partitions hold, a slice at a time
                     clients.py    a Kafka client for each session, with the rights of its user

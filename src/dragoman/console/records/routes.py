@@ -30,6 +30,7 @@ from dragoman.console.records.decoding.forms import Choice
 from dragoman.console.records.decoding.topic_schema import schemas_of
 from dragoman.console.records.failures import failure_of
 from dragoman.console.records.filters.matching import Matches, compiled
+from dragoman.console.records.followed import topics_of
 from dragoman.console.records.one import record_at
 from dragoman.console.records.places import range_of
 from dragoman.console.records.scan import Scan, Turns
@@ -129,8 +130,10 @@ class Records:
             # A tail waits for records, and requests behind it on its connection would wait, too.
             client = await stack.enter_async_context(self.clients.own(session))
             with _refused(session):
-                schemas = await schemas_of(client, tail.topic)
-                decoders = decoders_for(tail.decode, schemas)
+                decoders = {
+                    topic: decoders_for(tail.decode, await schemas_of(client, topic))
+                    for topic in await topics_of(client, tail)
+                }
             running = RunningTail(
                 client, tail, decoders, matches, self._turns, self._monotonic, self._check(session)
             )

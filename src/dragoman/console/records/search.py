@@ -14,6 +14,7 @@ from dragoman.console.records.filters.matching import Matches
 from dragoman.console.records.places import Range, resumed_at
 from dragoman.console.records.scan import Scan, Slice
 from dragoman.console.records.shown import Decoders, ExaminedRecord, show_record
+from dragoman.console.records.statistics import Counted
 from dragoman.console.records.values import (
     Continue,
     End,
@@ -23,6 +24,7 @@ from dragoman.console.records.values import (
     Search,
     ShownRecord,
     Start,
+    Statistics,
 )
 from dragoman.errors import DragomanError
 from dragoman.limits import CONSOLE_LISTED_CHARACTERS_MAX
@@ -31,7 +33,7 @@ from dragoman.log.batch import Record
 #: Seconds between lines of progress.
 PROGRESS_S: Final = 0.25
 
-Line: TypeAlias = Start | Progress | ShownRecord | Lines | End | Failure
+Line: TypeAlias = Start | Progress | ShownRecord | Lines | Statistics | End | Failure
 _BudgetPart: TypeAlias = Literal["records", "bytes", "seconds"]
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -66,6 +68,10 @@ class Running:
         self._reported = self._began
         starts, ends = question.range
         self._total = sum(max(ends[each] - starts[each], 0) for each in ends)
+        is_counted = question.search.form == "statistics"
+        self._counted = Counted(question.decoders) if is_counted else None
+        #: Statistics hold no records, so only the budget limits them.
+        self._limit = None if is_counted else question.search.limit
         self._show = self._shower()
         self.scanned = 0
         self.matched = 0
@@ -73,8 +79,15 @@ class Running:
 
     def _shower(self) -> Callable[[list[tuple[int, Record]]], Iterable[Line]]:
         search, decoders = self._question.search, self._question.decoders
-        form = search.form
-        if form != "records":
+        form, counted = search.form, self._counted
+        if counted is not None:
+
+            def count(found: list[tuple[int, Record]]) -> Iterable[Line]:
+                counted.add(found)
+                return ()
+
+            return count
+        if form == "jsonl" or form == "csv":
             write = writer(form, search.topic, decoders)
             return lambda found: (Lines(text=write(found)),)
         return lambda found: (
@@ -95,17 +108,17 @@ class Running:
                 if now - self._reported >= PROGRESS_S and end is None:
                     self._check()
                     self._reported = now
-                    lines.append(self._progress())
+                    lines += self._progress_lines()
                 if lines:
                     yield _encoded(lines)
                 if end is not None:
-                    yield _encoded([self._progress(), end])
+                    yield _encoded([*self._progress_lines(), end])
                     return
         except (DragomanError, OSError) as error:
             failure = failure_of(error, has_session=True)
-            yield _encoded([self._progress(), self._failed(failure)])
+            yield _encoded([*self._progress_lines(), self._failed(failure)])
             return
-        yield _encoded([self._progress(), End(reason="end")])
+        yield _encoded([*self._progress_lines(), End(reason="end")])
 
     def _examine(self, found: Slice) -> tuple[list[Line], End | None]:
         """What a slice gives, and whether the search ends in it."""
@@ -121,7 +134,7 @@ class Running:
             if self._fits(partition, record):
                 matched.append((partition, record))
                 self.matched += 1
-                if self.matched == search.limit:
+                if self.matched == self._limit:
                     end = self._ended("limit", "", partition, record.offset + 1)
                     break
         lines = list(self._show(matched)) if matched else []
@@ -167,6 +180,10 @@ class Running:
 
     def _failed(self, error: ConsoleError) -> Failure:
         return Failure(code=error.code, detail=str(error), resume=self._resume())
+
+    def _progress_lines(self) -> list[Line]:
+        counted = self._counted
+        return [self._progress()] if counted is None else [counted.shown(), self._progress()]
 
     def _progress(self) -> Progress:
         starts, ends = self._question.range

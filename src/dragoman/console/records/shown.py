@@ -6,6 +6,7 @@ import base64
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from dragoman.console.records.decoding.decoders import (
     Schemas,
@@ -152,11 +153,13 @@ def show_record(
     characters_max: int,
     *,
     with_bytes: bool = False,
+    topic: str | UnsetType = UNSET,
 ) -> ShownRecord:
     def of(raw: bytes | None, decoder: Decoder) -> Shown | None:
         return show(raw, decoder, characters_max, with_bytes=with_bytes)
 
     return ShownRecord(
+        topic=topic,
         partition=partition,
         offset=record.offset,
         timestamp=record.timestamp,

@@ -1,4 +1,4 @@
-"""New records of a topic as they come, at most so many a second.
+"""New records of topics as they come, at most so many a second.
 
 Each leader of partitions is asked by a task of its own, so that an idle one does not delay the
 others. Records over the rate are counted and not decoded, unless a filter has to see them. A tail
@@ -26,10 +26,17 @@ from dragoman.client.kafka import (
 from dragoman.console.errors import ConsoleError
 from dragoman.console.records.failures import failure_of
 from dragoman.console.records.filters.matching import Matches
+from dragoman.console.records.followed import TooManyTopicsError
 from dragoman.console.records.places import partitions_of
 from dragoman.console.records.scan import Turns
 from dragoman.console.records.shown import Decoders, ExaminedRecord, show_record
-from dragoman.console.records.values import Failure, ShownRecord, Tail, TailProgress
+from dragoman.console.records.values import (
+    Failure,
+    ShownRecord,
+    Tail,
+    TailProgress,
+    TailStart,
+)
 from dragoman.errors import DragomanError, OversizedBatchError
 from dragoman.limits import (
     CONSOLE_FETCH_BYTES,
@@ -37,6 +44,7 @@ from dragoman.limits import (
     CONSOLE_LISTED_CHARACTERS_MAX,
     CONSOLE_SLICE_RECORDS,
     CONSOLE_TAIL_LAG_MAX,
+    CONSOLE_TAIL_PARTITIONS_MAX,
     EXPANDED_BATCH_BYTES_MAX,
 )
 from dragoman.log.batch import Record, iterate_records
@@ -51,13 +59,15 @@ class RunningTail:
         self,
         client: KafkaClient,
         tail: Tail,
-        decoders: Decoders,
+        decoders: Mapping[str, Decoders],
         matches: Matches | None,
         turns: Turns,
         monotonic: Callable[[], float],
         check: Callable[[], None],
     ) -> None:
-        """`check` raises a `ConsoleError` when the tail has to stop."""
+        """`decoders` are those of each topic that is followed; `check` raises a `ConsoleError` when
+        the tail has to stop.
+        """
         self._client = client
         self._tail = tail
         self._decoders = decoders
@@ -79,10 +89,12 @@ class RunningTail:
         self.skipped = 0
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """Server-sent events: `records`, `progress`, and at last `problem`."""
+        """Server-sent events: `start`, `records`, `progress`, and at last `problem`."""
         tasks: list[asyncio.Task[None]] = []
         try:
             groups = await self._begin()
+            topics = tuple(sorted(self._decoders))
+            yield _event("start", TailStart(topics=topics, partitions=len(self._positions)))
             yield _event("progress", self._progress())
             tasks = [asyncio.create_task(self._follow(group)) for group in groups]
             waiting = asyncio.ensure_future(asyncio.wait(tasks, return_when="FIRST_COMPLETED"))
@@ -121,14 +133,21 @@ class RunningTail:
 
     async def _begin(self) -> list[list[TopicPartition]]:
         """Start at the ends. Gives the partitions of each leader."""
-        topic = self._tail.topic
-        chosen = await partitions_of(self._client, topic, self._tail.partitions)
-        wanted = [TopicPartition(topic, each) for each in chosen]
-        self._positions = await self._ends(wanted)
-        known = (await self._client.topic(topic)).partitions
         groups: dict[int, list[TopicPartition]] = {}
-        for where in wanted:
-            groups.setdefault(known[where.partition].leader_id, []).append(where)
+        wanted: list[TopicPartition] = []
+        for topic in self._decoders:
+            chosen = await partitions_of(self._client, topic, self._tail.partitions)
+            known = (await self._client.topic(topic)).partitions
+            for index in chosen:
+                where = TopicPartition(topic, index)
+                wanted.append(where)
+                groups.setdefault(known[index].leader_id, []).append(where)
+        if len(wanted) > CONSOLE_TAIL_PARTITIONS_MAX:
+            raise TooManyTopicsError(
+                f"a tail follows at most {CONSOLE_TAIL_PARTITIONS_MAX} partitions; "
+                f"these topics have {len(wanted)}"
+            )
+        self._positions = await self._ends(wanted)
         return list(groups.values())
 
     async def _ends(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -182,7 +201,7 @@ class RunningTail:
             try:
                 for record in iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX):
                     if record.offset >= start:
-                        self._take(where.partition, record)
+                        self._take(where, record)
                     left -= 1
                     if not left:
                         left = CONSOLE_SLICE_RECORDS
@@ -199,10 +218,11 @@ class RunningTail:
             self._second = now
             self._room = self._tail.rate
 
-    def _take(self, partition: int, record: Record) -> None:
+    def _take(self, where: TopicPartition, record: Record) -> None:
+        decoders = self._decoders[where.topic]
         self.scanned += 1
         if self._matches is not None:
-            answer = self._matches(ExaminedRecord(partition, record, self._decoders))
+            answer = self._matches(ExaminedRecord(where.partition, record, decoders))
             if answer is None:
                 self.unknown += 1
             if not answer:
@@ -212,7 +232,9 @@ class RunningTail:
             self.dropped += 1
             return
         self._room -= 1
-        shown = show_record(partition, record, self._decoders, CONSOLE_LISTED_CHARACTERS_MAX)
+        shown = show_record(
+            where.partition, record, decoders, CONSOLE_LISTED_CHARACTERS_MAX, topic=where.topic
+        )
         self._found.append(shown)
         # A browser that does not read: the oldest go.
         if len(self._found) > self._tail.rate:

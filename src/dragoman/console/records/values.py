@@ -12,6 +12,7 @@ from dragoman.console.records.decoding.forms import Choice, Form
 
 Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Partition = Annotated[int, Meta(ge=0, le=limits.TOPIC_PARTITIONS_MAX)]
+TopicName = Annotated[str, Meta(min_length=1, max_length=limits.TOPIC_NAME_BYTES_MAX)]
 PlaceText = Annotated[str, Meta(max_length=100)]
 
 
@@ -39,7 +40,7 @@ class Continue(_Request, frozen=True, kw_only=True):
 
 
 class Search(_Request, frozen=True, kw_only=True):
-    topic: Annotated[str, Meta(min_length=1, max_length=limits.TOPIC_NAME_BYTES_MAX)]
+    topic: TopicName
     #: None: all.
     partitions: Annotated[tuple[Partition, ...], Meta(max_length=limits.TOPIC_PARTITIONS_MAX)] = ()
     #: Places as in `api/places.py`. Without `until`, a search goes to the end at its beginning.
@@ -47,15 +48,19 @@ class Search(_Request, frozen=True, kw_only=True):
     until: PlaceText | None = None
     filter: str = ""
     decode: Decoding = Decoding()
-    #: What is found: records to show, or lines of a file.
-    form: Literal["records", "jsonl", "csv"] = "records"
+    #: What is made of what is found: records to show, lines of a file, or statistics, which are of
+    #: everything that is found.
+    form: Literal["records", "jsonl", "csv", "statistics"] = "records"
     limit: Annotated[int, Meta(ge=1, le=limits.CONSOLE_EXPORT_RECORDS_MAX)] = 100
     budget: Budget = Budget()
     resume: Continue | None = msgspec.field(default=None, name="continue")
 
 
 class Tail(_Request, frozen=True, kw_only=True):
-    topic: Annotated[str, Meta(min_length=1, max_length=limits.TOPIC_NAME_BYTES_MAX)]
+    topics: Annotated[tuple[TopicName, ...], Meta(max_length=limits.CONSOLE_TAIL_TOPICS_MAX)] = ()
+    #: Topics whose names match it are followed, too; those that are there at the beginning.
+    pattern: Annotated[str, Meta(max_length=1000)] = ""
+    #: Of the only topic.
     partitions: Annotated[tuple[Partition, ...], Meta(max_length=limits.TOPIC_PARTITIONS_MAX)] = ()
     filter: str = ""
     decode: Decoding = Decoding()
@@ -90,6 +95,8 @@ class ShownHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="record"):
+    #: Left out where all records are of one topic.
+    topic: str | msgspec.UnsetType = msgspec.UNSET
     partition: int
     offset: int
     #: Milliseconds since 1970; -1: none.
@@ -104,6 +111,66 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="li
     """A piece of a file."""
 
     text: str
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of keys, or of values."""
+
+    total: int
+    average: float
+    least: int
+    most: int
+    #: At most a sixteenth too large, as are the next two.
+    median: int
+    p95: int
+    p99: int
+
+
+class FrequentKey(msgspec.Struct, frozen=True, kw_only=True):
+    key: Shown | None
+    records: int
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    begin_ms: int
+    records: int
+
+
+class PartitionStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    records: int
+    #: Of keys and values.
+    bytes: int
+    first_offset: int
+    last_offset: int
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="statistics"):
+    """Of the records that were found so far."""
+
+    records: int
+    without_key: int
+    #: Tombstones.
+    without_value: int
+    with_headers: int
+    #: Records that have no timestamp.
+    without_time: int
+    first_ms: int | None
+    last_ms: int | None
+    #: Null: no record has one.
+    keys: Sizes | None
+    values: Sizes | None
+    distinct_keys: int
+    distinct_values: int
+    #: Whether the counts of what is distinct are estimates.
+    is_estimate: bool
+    frequent_keys: tuple[FrequentKey, ...]
+    #: What the counts of the frequent keys may be too small by.
+    frequent_too_small_by: int
+    #: The length of each period.
+    period_ms: int
+    periods: tuple[Period, ...]
+    partitions: tuple[PartitionStatistics, ...]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="start"):
@@ -144,6 +211,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     code: str
     detail: str
     resume: Continue | None = msgspec.field(default=None, name="continue")
+
+
+class TailStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is followed."""
+
+    topics: tuple[str, ...]
+    partitions: int
 
 
 class TailProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,10 +4,12 @@ import { Problem, get, post, remove, session } from "./api.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./parts.js";
 
-// Pages by the first part of their address; each module is loaded when it is first shown.
+// Pages by the first part of their address; each module is loaded when it is first shown. A third
+// word names the page that they are a part of.
 const PAGES = {
   "": ["overview.js", "Overview"],
   topics: ["topics.js", "Topics"],
+  tail: ["tail.js", "Live tail", "topics"],
   groups: ["groups.js", "Groups"],
   cluster: ["cluster.js", "Cluster"],
   captures: ["captures.js", "Captures"],
@@ -93,10 +95,11 @@ const stale = h("p", { class: "stale", role: "status", hidden: true });
 
 // The links stay as they are, so that the one that was followed keeps the focus.
 function drawNavigation(name) {
-  if (!navigation.firstChild) fill(navigation, Object.entries(PAGES).map(([key, [, title]]) => h("a", { href: `#/${key}` }, title)));
-  Object.keys(PAGES).forEach((key, index) => {
+  const pages = Object.entries(PAGES).filter(([, [, , parent]]) => parent === undefined);
+  if (!navigation.firstChild) fill(navigation, pages.map(([key, [, title]]) => h("a", { href: `#/${key}` }, title)));
+  pages.forEach(([key], index) => {
     const each = navigation.children[index];
-    if (key === name) each.setAttribute("aria-current", "page");
+    if (key === (PAGES[name]?.[2] ?? name)) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   });
 }

@@ -343,7 +343,7 @@ async def test_searches_of_a_session_are_bounded(
     tails = [other.tail("bounded") for _ in range(8)]
     for each in tails:
         events = await each.__aenter__()
-        assert (await anext(events))[0] == "progress"
+        assert (await anext(events))[0] == "start"
     (refusal,) = await other.search("bounded")
     assert (refusal["status"], refusal["code"]) == (503, "overloaded")
     for each in tails:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -97,7 +99,7 @@ async def test_records_over_the_rate_are_counted(
 
 async def test_tail_of_a_missing_topic_says_so(served: RunningConsole) -> None:
     browser = served.browser()
-    status, body = await browser.json("GET", '/records/tail?request={"topic":"missing"}')
+    status, body = await browser.json("GET", '/records/tail?request={"topics":["missing"]}')
     assert (status, body["code"]) == (404, "topic_not_found")
     status, body = await browser.json("GET", "/records/tail")
     assert status == 400
@@ -113,3 +115,51 @@ async def test_tail_says_when_its_topic_is_deleted(
         async with asyncio.timeout(120):
             names = [name async for name, _ in events]
     assert names[-1] == "problem"
+
+
+# ---- several topics
+
+
+async def test_tail_follows_named_topics_and_those_that_match(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    for name, partitions in (("shop.orders", 2), ("shop.refunds", 1), ("else", 1), ("other", 1)):
+        await client.create_topic(NewTopic(name=name, partitions=partitions))
+    async with served.browser().tail("else", pattern="^shop[.]") as events:
+        name, start = await anext(events)
+        assert name == "start"
+        assert start == {"topics": ["else", "shop.orders", "shop.refunds"], "partitions": 4}
+        for topic in ("other", "shop.refunds", "shop.orders", "else"):
+            await write(client, topic, [NewRecord(value=topic.encode())])
+        shown = await _records(events, 3)
+    assert sorted(each["topic"] for each in shown) == start["topics"]
+    assert all(each["value"]["text"] == each["topic"] for each in shown)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "detail"),
+    [
+        ({"pattern": "^nothing"}, 404, "no topic matches '^nothing'"),
+        ({}, 404, "name a topic to follow"),
+        ({"pattern": "("}, 400, "is no pattern of RE2"),
+        ({"topics": ["one", "two"], "partitions": [0]}, 400, "of a single topic only"),
+        ({"topics": [str(n) for n in range(201)]}, 400, "length <= 200"),
+    ],
+)
+async def test_tails_that_cannot_be_say_why(
+    served: RunningConsole, request_: dict[str, Any], status: int, detail: str
+) -> None:
+    path = f"/records/tail?{urlencode({'request': json.dumps(request_)})}"
+    got, body = await served.browser().json("GET", path)
+    assert got == status
+    assert detail in body["detail"]
+
+
+async def test_pattern_does_not_follow_internal_topics(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="plain", partitions=1))
+    async with served.browser().tail(pattern=".") as events:
+        _, start = await anext(events)
+    assert "plain" in start["topics"]
+    assert not any(each.startswith("__") for each in start["topics"])

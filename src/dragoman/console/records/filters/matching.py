@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
+from dragoman.console.records.filters.patterns import PatternError, compiled_pattern
 from dragoman.console.records.filters.syntax import (
     Both,
     Compare,
@@ -31,8 +31,6 @@ from dragoman.console.records.filters.syntax import (
     Truth,
     parse,
 )
-
-_PATTERN_MEMORY: Final = 1 << 20
 
 
 class UnreadableError(Exception):
@@ -330,19 +328,8 @@ def _pattern(get: Get, pattern: str, position: int) -> Matches:
     return matches
 
 
-@lru_cache(maxsize=64)
 def _compiled(pattern: str, position: int) -> Any:
-    # Imported here: most filters have no pattern.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _PATTERN_MEMORY
     try:
-        return re2.compile(pattern, options)
-    except UnicodeEncodeError:
-        raise FilterError("a pattern has no halves of characters", position) from None
-    except re2.error as error:
-        (reason,) = error.args
-        text = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-        raise FilterError(f"{pattern[:80]!r} is no pattern of RE2: {text}", position) from None
+        return compiled_pattern(pattern)
+    except PatternError as error:
+        raise FilterError(str(error), position) from None

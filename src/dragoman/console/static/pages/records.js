@@ -6,9 +6,11 @@ import { bytes, duration, number, plural } from "../format.js";
 import { download, equivalent, problem, shell, to, toast } from "../parts.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
-import { search, tail } from "../records/lines.js";
+import { Following } from "../records/following.js";
+import { search } from "../records/lines.js";
 import { RecordList } from "../records/list.js";
 import { askRecord } from "../records/produce.js";
+import { Statistics } from "../records/statistics.js";
 
 const ROWS_MAX = 1000;
 const TAIL_ROWS_MAX = 500;
@@ -37,6 +39,7 @@ class RecordsPage {
       more: button("Continue", () => this.search(this.resume)),
       tail: button("Live tail", () => this.tail()),
       pause: button("Pause", () => this.pause()),
+      statistics: button("Statistics", () => this.count()),
       jsonl: button("Export JSON lines", () => this.export("jsonl")),
       csv: button("Export CSV", () => this.export("csv")),
       produce: button("Produce", () => askRecord(topic, () => this.written())),
@@ -46,15 +49,18 @@ class RecordsPage {
     this.counters = h("p", { class: "counters", role: "status" });
     this.said = h("div", {});
     this.list = new RecordList((record) => this.open(record.partition, record.offset), ROWS_MAX);
+    this.following = new Following(this.list, this.counters);
     this.details = new Details(topic, (partition, offset) => this.address(`${partition}:${offset}`), () => this.closed());
+    this.statistics = new Statistics(topic);
     this.same = h("div", {});
     this.element = h("div", { class: "records-page" }, this.form.element, this.said,
       h("div", { class: "bar" }, this.bar, this.counters, h("span", { class: "grow" }), this.list.order),
-      h("div", { class: "with-panel" }, this.list.element, this.details.element), this.same);
+      this.statistics.element, h("div", { class: "with-panel" }, this.list.element, this.details.element), this.same);
     this.opening = given.get("record");
     this.buttons.produce.disabled = state.isReadOnly;
     this.buttons.produce.title = state.isReadOnly ? "Log in to write records" : "";
     this.isTailWanted = given.get("tail") === "1";
+    this.isCountWanted = given.get("statistics") === "1";
     this.allow("idle");
   }
 
@@ -62,7 +68,16 @@ class RecordsPage {
     const match = /^(\d+):(\d+)$/.exec(this.opening ?? "");
     if (match) this.open(Number(match[1]), Number(match[2]));
     if (this.isTailWanted) this.tail();
+    else if (this.isCountWanted) this.count();
     else this.search();
+  }
+
+  /** Show the list of records, or statistics in its place. */
+  turn(isTail, isCount = false) {
+    this.isTailWanted = isTail;
+    this.isCountWanted = isCount;
+    this.statistics.element.hidden = !isCount;
+    this.list.element.hidden = this.list.order.hidden = isCount;
   }
 
   /** Show the buttons that do something: while idle, searching, or following. */
@@ -77,7 +92,7 @@ class RecordsPage {
   }
 
   address(record = this.details.opened) {
-    return `${to("topics", this.topic, "records")}${query({ ...this.form.changed(), tail: this.isTailWanted ? 1 : null, record })}`;
+    return `${to("topics", this.topic, "records")}${query({ ...this.form.changed(), tail: this.isTailWanted ? 1 : null, statistics: this.isCountWanted ? 1 : null, record })}`;
   }
 
   remember() {
@@ -106,7 +121,7 @@ class RecordsPage {
   // ---- search
 
   async search(resume = null) {
-    this.isTailWanted = false;
+    this.turn(false);
     const mine = this.start();
     this.list.max = ROWS_MAX;
     if (!resume) this.list.clear("Searching…");
@@ -127,6 +142,28 @@ class RecordsPage {
     this.ended(end);
   }
 
+  // ---- statistics
+
+  async count() {
+    this.turn(false, true);
+    const mine = this.start();
+    this.statistics.clear();
+    this.before = this.progress = this.resume = null;
+    this.remember();
+    this.allow("search");
+    let end = null;
+    try {
+      await search({ ...this.form.request(), limit: 1, form: "statistics" }, (line) => { end = this.line(line) ?? end; }, mine.signal);
+    } catch (error) {
+      if (error.name !== "AbortError") this.failed(error);
+    }
+    if (this.running && this.running !== mine) return;
+    this.running = null;
+    this.ended(end);
+    this.resume = null;
+    this.allow("idle");
+  }
+
   /** Take a line; gives the last one. */
   line(line) {
     switch (line.type) {
@@ -138,10 +175,13 @@ class RecordsPage {
       case "record":
         this.list.add([line]);
         return null;
+      case "statistics":
+        this.statistics.show(line);
+        return null;
       case "progress":
         this.progress = line;
         this.total = summed(this.before, line);
-        this.count();
+        this.report();
         return null;
       case "problem":
         this.failed({ code: line.code, message: line.detail });
@@ -151,7 +191,7 @@ class RecordsPage {
     }
   }
 
-  count(suffix = "…") {
+  report(suffix = "…") {
     const { scanned, done, total, matched, unknown, skipped, elapsed_s: elapsed } = this.total;
     this.bar.value = total ? done / total : 1;
     const parts = [
@@ -169,7 +209,7 @@ class RecordsPage {
       end: "; all was looked at", limit: "; as many as were wanted",
       budget: { records: "; the limit of records scanned is reached", bytes: "; the limit of bytes is reached", seconds: "; the time is over" }[end?.budget],
     };
-    if (this.progress) this.count(end ? (reasons[end.reason] ?? "") : "; stopped");
+    if (this.progress) this.report(end ? (reasons[end.reason] ?? "") : "; stopped");
     if (!this.list.records.length) {
       this.list.say(end?.reason === "end" ? "No record fits." : this.progress ? "No record was found so far." : "Nothing was searched.");
     }
@@ -205,18 +245,17 @@ class RecordsPage {
   // ---- tail
 
   tail() {
-    this.isTailWanted = true;
+    this.turn(true);
     const mine = this.start();
     this.list.max = TAIL_ROWS_MAX;
     this.list.clear("Waiting for new records…");
-    this.isPaused = false;
-    this.passed = 0;
     this.buttons.pause.textContent = "Pause";
     this.remember();
     this.allow("tail");
     let request;
     try {
-      request = { ...this.form.common() };
+      const { topic, ...common } = this.form.common();
+      request = { topics: [topic], ...common };
     } catch (error) {
       this.running = null;
       this.failed(error);
@@ -224,12 +263,7 @@ class RecordsPage {
       return;
     }
     mine.signal.addEventListener("abort", () => this.allow("idle"));
-    tail(request, {
-      records: (records) => {
-        if (this.isPaused) this.passed += records.length;
-        else this.list.add(records);
-      },
-      progress: (counters) => this.follow(counters),
+    this.following.run(request, {
       problem: (error) => {
         mine.abort();
         this.running = null;
@@ -239,20 +273,9 @@ class RecordsPage {
     }, mine.signal);
   }
 
-  follow({ scanned, matched, shown, dropped, unknown, skipped }) {
-    const parts = [
-      `${plural(matched, "record")} matched`, `${number(scanned)} scanned`, `${number(shown - this.passed)} shown`,
-      `${number(dropped)} dropped: too many to show`,
-      this.passed ? `${number(this.passed)} passed while paused` : null,
-      unknown ? `${number(unknown)} unknown to the filter` : null,
-      skipped ? `${number(skipped)} not looked at: the console could not keep up` : null,
-    ];
-    this.counters.textContent = parts.filter(Boolean).join(" · ");
-  }
-
   pause() {
-    this.isPaused = !this.isPaused;
-    this.buttons.pause.textContent = this.isPaused ? "Resume" : "Pause";
+    this.following.isPaused = !this.following.isPaused;
+    this.buttons.pause.textContent = this.following.isPaused ? "Resume" : "Pause";
   }
 
   // ---- one record

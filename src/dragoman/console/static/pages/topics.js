@@ -37,7 +37,7 @@ async function showList(place, { state, signal, search }) {
   const draw = () => table.show(items.filter((each) => internal.checked || !each.internal));
   const missing = h("p", { class: "stale", hidden: true });
   fill(place,
-    h("div", { class: "heading" }, h("h1", {}, "Topics"), toolbar(state, action(state, "Create topic", () => createTopic(state, refresh), { isMain: true }))),
+    h("div", { class: "heading" }, h("h1", {}, "Topics"), toolbar(state, h("a", { class: "button", href: "#/tail" }, "Live tail of several"), action(state, "Create topic", () => createTopic(state, refresh), { isMain: true }))),
     missing, table.element,
     equivalent([`dragoman topic list --server ${state.server}`, `dragoman topic create NAME --partitions 3 --server ${state.server}`],
       [`GET ${state.server}/api/v1/usage/topics`, `POST ${state.server}/api/v1/topics`]));

@@ -20,13 +20,13 @@ export async function search(request, onLine, signal) {
   }
 }
 
-/** Follow a topic. `on` has a function for each event: records, progress, problem. */
+/** Follow topics. `on` has a function for each event: start, records, progress, problem. */
 export function tail(request, on, signal) {
   const path = `records/tail?${new URLSearchParams({ request: JSON.stringify(request) })}`;
   const source = new EventSource(path);
   const close = () => source.close();
   signal.addEventListener("abort", close);
-  for (const name of ["records", "progress"]) {
+  for (const name of ["start", "records", "progress"]) {
     source.addEventListener(name, (event) => on[name](JSON.parse(event.data)));
   }
   source.addEventListener("problem", (event) => {
