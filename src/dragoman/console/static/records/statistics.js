@@ -2,9 +2,8 @@
 
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
-import { download } from "../forms.js";
 import { bytes, compact, duration, number, time } from "../format.js";
-import { card, figure } from "../parts.js";
+import { card, download, figure } from "../parts.js";
 import { Table } from "../table.js";
 import { preview } from "./content.js";
 
