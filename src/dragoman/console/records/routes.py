@@ -34,7 +34,7 @@ from dragoman.console.records.one import record_at
 from dragoman.console.records.places import range_of
 from dragoman.console.records.scan import Scan, Turns
 from dragoman.console.records.search import Question, Running
-from dragoman.console.records.shown import decoders_for, show_record
+from dragoman.console.records.shown import ALONE, decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
 from dragoman.console.sessions import Session
@@ -43,7 +43,6 @@ from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
     CONSOLE_SEARCH_FOUND_MAX,
-    CONSOLE_SHOWN_CHARACTERS_MAX,
 )
 
 Value = TypeVar("Value")
@@ -148,8 +147,7 @@ class Records:
                 decoders = decoders_for(choice, schemas)
                 record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
         await self._turns.next()
-        characters = CONSOLE_SHOWN_CHARACTERS_MAX
-        shown = show_record(wanted.partition, record, decoders, characters, with_bytes=True)
+        shown = show_record(wanted.partition, record, decoders, ALONE)
         return Response(msgspec.json.encode(shown), media_type="application/json")
 
     async def bytes(self, request: Request) -> Response:
