@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from dragoman import limits
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
-from dragoman.console.sessions import Session
+from dragoman.console.sessions import Session, Sessions
 from dragoman.console.sql.process import COMMAND, answer_of
 from dragoman.console.sql.service import Queries
 from dragoman.console.sql.values import QueryJob, QueryRequest
@@ -139,11 +140,12 @@ def _is_alive(number: int) -> bool:
 # ---- who may ask
 
 
-async def _answered(_: QueryJob) -> AsyncIterator[bytes]:
+async def _answered(_: QueryJob) -> AsyncGenerator[bytes]:
     yield b"{}\n"
 
 
 _TARGET = KafkaTarget(bootstrap="127.0.0.1:9092", mechanism="SCRAM-SHA-256")
+_SESSIONS = Sessions(time.monotonic, 600, 600)
 
 
 def _session(user: str = "alice", password: str = "secret") -> Session:
@@ -157,12 +159,14 @@ def _body(**more: object) -> bytes:
 async def test_a_query_logs_in_as_its_user() -> None:
     jobs: list[QueryJob] = []
 
-    async def answer(job: QueryJob) -> AsyncIterator[bytes]:
+    async def answer(job: QueryJob) -> AsyncGenerator[bytes]:
         jobs.append(job)
         yield b"{}\n"
 
-    queries = Queries(_TARGET, answer)
-    assert [line async for line in queries.start(_session(), _body())] == [b"{}\n"]
+    queries = Queries(_TARGET, _SESSIONS, answer)
+    session = _session()
+    _SESSIONS.open(session)
+    assert [line async for line in queries.start(session, _body())] == [b"{}\n"]
     (job,) = jobs
     assert job.login is not None
     assert (job.login.name, job.login.password) == ("alice", "secret")
@@ -183,14 +187,14 @@ async def test_a_query_logs_in_as_its_user() -> None:
 def test_who_cannot_log_in_is_refused_with_the_reason(
     target: KafkaTarget, session: Session | None, text: str
 ) -> None:
-    queries = Queries(target, _answered)
+    queries = Queries(target, _SESSIONS, _answered)
     assert text in queries.abilities(session).obstacle
     with pytest.raises(ConsoleError, match=text):
         queries.start(session, _body())
 
 
 def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
-    queries = Queries(_TARGET, _answered, has_module=lambda name: name != "duckdb")
+    queries = Queries(_TARGET, _SESSIONS, _answered, has_module=lambda name: name != "duckdb")
     found = queries.abilities(None)
     assert "duckdb" in found.obstacle
     assert "[console]" in found.command
@@ -201,17 +205,17 @@ def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> Non
 )
 def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
     with pytest.raises(ConsoleError, match="request body"):
-        Queries(_TARGET, _answered).start(None, body)
+        Queries(_TARGET, _SESSIONS, _answered).start(None, body)
 
 
 async def test_queries_at_a_time_are_bounded() -> None:
     ended = asyncio.Event()
 
-    async def answer(_: QueryJob) -> AsyncIterator[bytes]:
+    async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
         yield b"{}\n"
         await ended.wait()
 
-    queries = Queries(_TARGET, answer)
+    queries = Queries(_TARGET, _SESSIONS, answer)
     running = [queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
     for each in running:
         await anext(each)
@@ -223,3 +227,25 @@ async def test_queries_at_a_time_are_bounded() -> None:
     for each in running:
         assert [line async for line in each] == []
     queries.start(None, _body())
+
+
+async def test_query_ends_with_the_session_of_its_user() -> None:
+    has_ended = asyncio.Event()
+
+    async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
+        try:
+            yield b"{}\n"
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    sessions = Sessions(time.monotonic, 600, 600)
+    session = _session()
+    name = sessions.open(session)
+    queries = Queries(_TARGET, sessions, answer)
+    lines = queries.start(session, _body())
+    assert await anext(lines) == b"{}\n"
+    asyncio.get_running_loop().call_soon(sessions.close, name)
+    (last,) = [line async for line in lines]
+    assert json.loads(last)["code"] == "login_needed"
+    assert has_ended.is_set()

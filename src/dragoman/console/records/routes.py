@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from dragoman.client.kafka import KafkaClient
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError, LoginNeededError
+from dragoman.console.readers import is_refused
 from dragoman.console.records.clients import Clients
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
@@ -38,6 +38,7 @@ from dragoman.console.records.shown import ALONE, decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
 from dragoman.console.sessions import Session
+from dragoman.console.streams import Streamed
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.limits import (
     CONSOLE_READS_MAX,
@@ -74,7 +75,7 @@ class Records:
         self,
         target: KafkaTarget,
         allowed: Callable[[Request], Session | None],
-        body: Callable[[Request, Session | None], Awaitable[bytes]],
+        body: Callable[[Request], Awaitable[bytes]],
         is_open: Callable[[Session], bool],
         monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -103,7 +104,7 @@ class Records:
 
     async def search(self, request: Request) -> Response:
         session = self._allowed(request)
-        search = _decoded(await self._body(request, session), Search)
+        search = _decoded(await self._body(request), Search)
         if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
             raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
         matches = self._filter(search.filter)
@@ -118,8 +119,8 @@ class Records:
             notes = _notes(search.decode, schemas)
             question = Question(search, range_, decoders, matches, notes)
             scan = Scan(client, search.topic, range_.starts, range_.ends, self._turns)
-            running = Running(question, scan, self._monotonic, self._check(session))
-            return _Streamed(running.lines(), stack.pop_all(), _LINES)
+            running = Running(question, scan, self._monotonic, self._check(request, session))
+            return Streamed(running.lines(), stack.pop_all(), media_type=_LINES)
 
     async def tail(self, request: Request) -> Response:
         session = self._allowed(request)
@@ -133,9 +134,15 @@ class Records:
                 schemas = await schemas_of(client, tail.topic)
                 decoders = decoders_for(tail.decode, schemas)
             running = RunningTail(
-                client, tail, decoders, matches, self._turns, self._monotonic, self._check(session)
+                client,
+                tail,
+                decoders,
+                matches,
+                self._turns,
+                self._monotonic,
+                self._check(request, session),
             )
-            return _Streamed(running.events(), stack.pop_all(), _EVENTS)
+            return Streamed(running.events(), stack.pop_all(), media_type=_EVENTS)
 
     async def one(self, request: Request) -> Response:
         session = self._allowed(request)
@@ -188,27 +195,14 @@ class Records:
             if not self._reads[name]:
                 del self._reads[name]
 
-    def _check(self, session: Session | None) -> Callable[[], None]:
+    def _check(self, request: Request, session: Session | None) -> Callable[[], None]:
         def check() -> None:
             if session is not None and not self._is_open(session):
                 raise LoginNeededError("the session has ended: log in again")
+            if is_refused(request):
+                raise LoginNeededError("log in first: the node shows its topics to users only")
 
         return check
-
-
-class _Streamed(StreamingResponse):
-    """Leaves the stack when the browser has everything, or has gone."""
-
-    def __init__(
-        self, content: AsyncGenerator[bytes], stack: AsyncExitStack, media_type: str
-    ) -> None:
-        super().__init__(content, media_type=media_type)
-        self._content = content
-        self._stack = stack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._stack, aclosing(self._content):
-            await super().__call__(scope, receive, send)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,7 +19,7 @@ COMMAND: Final = (sys.executable, "-m", "dragoman.console.sql.worker")
 _LAST: Final = (b'{"type":"end"', b'{"type":"problem"')
 
 
-async def answer_of(job: QueryJob, command: Sequence[str] = COMMAND) -> AsyncIterator[bytes]:
+async def answer_of(job: QueryJob, command: Sequence[str] = COMMAND) -> AsyncGenerator[bytes]:
     """The lines of the answer. The process is killed when its time is up, and when the iterator is
     closed: nobody reads the answer then.
     """

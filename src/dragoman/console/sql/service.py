@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from importlib.util import find_spec
 from typing import Final
@@ -13,14 +13,18 @@ from dragoman import limits
 from dragoman.client_core.credentials import is_reference
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
-from dragoman.console.sessions import Session
+from dragoman.console.sessions import Session, Sessions
 from dragoman.console.sql.process import answer_of
 from dragoman.console.sql.values import Problem, QueryJob, QueryLogin, QueryRequest, encode
+from dragoman.console.streams import within
 from dragoman.installation import install_command
 
 _LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
+_ENDED: Final = (
+    encode(Problem(code="login_needed", detail="the session has ended: log in again")) + b"\n"
+)
 
 
 class QueryRefusedError(ConsoleError):
@@ -53,10 +57,12 @@ class Queries:
     def __init__(
         self,
         target: KafkaTarget,
-        answer: Callable[[QueryJob], AsyncIterator[bytes]] = answer_of,
+        sessions: Sessions,
+        answer: Callable[[QueryJob], AsyncGenerator[bytes]] = answer_of,
         has_module: Callable[[str], bool] = lambda name: find_spec(name) is not None,
     ) -> None:
         self._target = target
+        self._sessions = sessions
         self._answer = answer
         self._has_module = has_module
         self._running = 0
@@ -70,7 +76,7 @@ class Queries:
             return QueryAbilities(obstacle=str(error), command="")
         return QueryAbilities(obstacle="", command="")
 
-    def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
+    def start(self, session: Session | None, body: bytes) -> AsyncGenerator[bytes]:
         """The lines of the answer. Raises `ConsoleError` before any."""
         try:
             request = msgspec.json.decode(body, type=QueryRequest)
@@ -79,16 +85,16 @@ class Queries:
         job = self._job(session, request)
         if self._running >= limits.CONSOLE_QUERIES_MAX:
             raise TooManyQueriesError(_TOO_MANY)
-        return self._lines(job)
+        return within(self._sessions, session, self._lines(job), _ENDED)
 
-    async def _lines(self, job: QueryJob) -> AsyncIterator[bytes]:
+    async def _lines(self, job: QueryJob) -> AsyncGenerator[bytes]:
         if self._running >= limits.CONSOLE_QUERIES_MAX:
             # Others have begun since the request was accepted.
             yield encode(Problem(code=TooManyQueriesError.code, detail=_TOO_MANY)) + b"\n"
             return
         self._running += 1
         try:
-            async with aclosing(self._answer(job)) as lines:  # type: ignore[type-var]
+            async with aclosing(self._answer(job)) as lines:
                 async for line in lines:
                     yield line
         finally:
