@@ -69,6 +69,38 @@ async def test_a_failure_is_the_last_line() -> None:
     assert problem["position"] == len("select ")
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (f"select {'+'.join(['1'] * 600)}", "nested too deeply"),
+        (f"select {'[' * 500}1{']' * 500}", "nested too deeply"),
+        ("select unnest([date '9999-12-31', date '10000-01-01'])", "cannot be shown"),
+    ],
+)
+async def test_what_python_cannot_hold_is_a_failure_that_says_so(query: str, text: str) -> None:
+    problem = (await _all(_job(query)))[-1]
+    assert (problem["type"], problem["code"]) == ("problem", "query")
+    assert text in problem["detail"]
+
+
+async def test_the_process_ends_by_itself_while_its_input_is_open() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    process.stdin.write(b'{"request": {"query": "select 1"}, "bootstrap": ""}\n')
+    await process.stdin.drain()
+    assert await process.wait() == 0
+
+
+async def test_modules_of_the_working_directory_are_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "duckdb.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    assert (await _all(_job("select 1")))[-1]["type"] == "end"
+
+
 async def test_an_unreachable_node_is_a_failure() -> None:
     (problem,) = await _all(_job("select * from orders"))
     assert "127.0.0.1:1" in problem["detail"]

@@ -14,7 +14,8 @@ from dragoman.console.sql.values import Problem, QueryJob, encode
 from dragoman.limits import CONSOLE_QUERY_LINE_BYTES_MAX
 from dragoman.operating_system import child_environment
 
-COMMAND: Final = (sys.executable, "-m", "dragoman.console.sql.worker")
+#: Without the working directory among the places of modules: others may write there.
+COMMAND: Final = (sys.executable, "-P", "-m", "dragoman.console.sql.worker")
 #: Lines after which nothing follows.
 _LAST: Final = (b'{"type":"end"', b'{"type":"problem"')
 
