@@ -93,7 +93,7 @@ def main() -> int:
         output.write(Problem(code=getattr(error, "code", "kafka"), detail=str(error)))
     except RecursionError:
         output.write(Problem(code=QueryError.code, detail="the query is nested too deeply"))
-    except Exception as error:
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
         # Values that Python does not have, such as dates after the year 9999.
         detail = f"the result cannot be shown: {type(error).__name__}: {error}"
         output.write(Problem(code=QueryError.code, detail=detail[:_DETAIL_CHARS_MAX]))
