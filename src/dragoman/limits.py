@@ -1493,6 +1493,21 @@ CONSOLE_LISTED_CHARACTERS_MAX = 2048
 #: Characters of a key, value or header of a record that is shown alone. Longer ones are cut, and
 #: can be downloaded.
 CONSOLE_SHOWN_CHARACTERS_MAX = 256 << 10
+#: Headers of a record in a list. More are counted; the record alone has more of them.
+CONSOLE_LISTED_HEADERS_MAX = 50
+#: Headers of a record that is shown alone. More are counted, and exported.
+CONSOLE_SHOWN_HEADERS_MAX = 1000
+#: Bytes of a key, value or header that the console decodes. A larger one counts as text or bytes:
+#: MessagePack takes fifty times its size in memory.
+CONSOLE_DECODED_BYTES_MAX = 4 << 20
+#: Fields of records in one value of a schema, whose own size says little: fields without bytes take
+#: time, too. More: it counts as not decodable.
+CONSOLE_DECODED_FIELDS_MAX = 1_000_000
+#: Steps that a filter takes for one record: characters that are searched, times the instructions of
+#: a pattern. More: the answer for the record is unknown.
+CONSOLE_FILTER_STEPS_MAX = 300_000_000
+#: Instructions of all patterns of a filter. More: refused.
+CONSOLE_PATTERN_INSTRUCTIONS_MAX = 4000
 
 # ---- queries of the console
 

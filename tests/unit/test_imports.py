@@ -6,6 +6,7 @@ module that needs another one to be understood depends on it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,10 @@ def test_only_the_composition_root_and_the_test_kit_import_the_broker(
     assert [each for each in importers if not each.startswith("dragoman.testing")] == [
         "dragoman.server"
     ]
+
+
+def test_no_process_of_python_takes_modules_from_the_working_directory() -> None:
+    # Others may write there. `-I` leaves it out, too.
+    for path in (Path(__file__).parents[2] / "src").rglob("*.py"):
+        for found in re.finditer(r'sys\.executable, "(-[^"]+)"', path.read_text()):
+            assert found[1] in ("-P", "-I"), path

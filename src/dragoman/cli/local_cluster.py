@@ -132,7 +132,7 @@ class _Nodes:
         options = ["--data", directory, "--node-id", str(node), "--cluster", cluster, *listen]
         options += ["--set", f"cluster.key.file={self._key}"]
         return subprocess.Popen(
-            [sys.executable, "-m", "dragoman.cli.main", "serve", *options],
+            [sys.executable, "-P", "-m", "dragoman.cli.main", "serve", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

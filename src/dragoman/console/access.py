@@ -7,6 +7,7 @@ whether it takes logins at all: one that does not accepts every password.
 
 from __future__ import annotations
 
+from collections import Counter
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ _PROBE: Final = "/api/v1/topics?limit=1"
 _ANSWER_BYTES_MAX: Final = 1 << 20
 #: Logins that the node examines at once; each may wait for seconds after failures.
 _LOGINS_MAX: Final = 64
+#: Of one address: a guesser, who waits longest, leaves the others room.
+_ADDRESS_LOGINS_MAX: Final = 8
 _TAKES_NO_LOGINS: Final = (
     "the node's listener takes no logins, so it accepts any password: set"
     " listener.http.authentication to optional or required, and create users with"
@@ -64,7 +67,8 @@ class Access:
         self._sessions = sessions
         #: Cookies of a host reach all its ports: another console there has another name.
         self.cookie = f"{_COOKIE}_{port}"
-        self._logins = 0
+        #: Logins that are being examined, by the browser's address.
+        self._logins: Counter[str] = Counter()
 
     # ---- requests
 
@@ -138,9 +142,10 @@ class Access:
     async def log_in(self, login: Login, request: Request) -> dict[str, Any]:
         """The cookie of a new session. Raises `ConsoleError`, and `NodeRefusedError`."""
         session = _session(login)
-        if self._logins >= _LOGINS_MAX:
+        address = request.client.host if request.client else ""
+        if self._logins.total() >= _LOGINS_MAX or self._logins[address] >= _ADDRESS_LOGINS_MAX:
             raise OverloadedError("too many logins are being examined; try again")
-        self._logins += 1
+        self._logins[address] += 1
         try:
             if not await self._takes_logins():
                 raise LoginImpossibleError(_TAKES_NO_LOGINS)
@@ -149,7 +154,9 @@ class Access:
             async with self._upstream.ask("GET", _PROBE, headers) as answer:
                 body = await answer.body(_ANSWER_BYTES_MAX)
         finally:
-            self._logins -= 1
+            self._logins[address] -= 1
+            if not self._logins[address]:
+                del self._logins[address]
         # A user without rights is refused this request, and logged in.
         if answer.status not in (HTTPStatus.OK, HTTPStatus.FORBIDDEN):
             raise NodeRefusedError(answer.status, body)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import cache
 from http import HTTPStatus
@@ -28,9 +28,9 @@ from typing import Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from dragoman import __version__
 from dragoman.api.hosts import OwnHosts
@@ -42,17 +42,19 @@ from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestEr
 from dragoman.console.guard import Guard
 from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.lists import NodeRefusedError, whole_list
+from dragoman.console.readers import Readers
 from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
 from dragoman.console.sql.service import Queries
-from dragoman.console.upstream import Answer, Headers, Upstream
+from dragoman.console.streams import Streamed, within
+from dragoman.console.upstream import Headers, Upstream
 from dragoman.limits import HTTP_BODY_BYTES_MAX, HTTP_REQUEST_SECONDS
 
 _STATIC: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _ANSWER_BYTES_MAX: Final = 4 << 20
-#: Of a request without a session.
-_SMALL_BODY_BYTES_MAX: Final = 16 << 10
+#: Of a login, which everyone may try.
+_LOGIN_BYTES_MAX: Final = 16 << 10
 #: Of the bodies of all requests that are being read.
 _BODIES_BYTES_MAX: Final = 64 << 20
 _PROBLEM: Final = "application/problem+json"
@@ -117,7 +119,7 @@ class Console:
             monotonic,
         )
         self._bodies_bytes = 0
-        self.queries = Queries(kafka)
+        self.queries = Queries(kafka, self.sessions)
         self.resender = Resender(upstream)
 
     # ---- sessions
@@ -145,7 +147,7 @@ class Console:
 
     async def log_in(self, request: Request) -> Response:
         try:
-            login = msgspec.json.decode(await self.body(request, None), type=Login)
+            login = msgspec.json.decode(await self.body(request, _LOGIN_BYTES_MAX), type=Login)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
         cookie = await self.access.log_in(login, request)
@@ -162,11 +164,10 @@ class Console:
         """The session of a request. Raises `LoginNeededError` or `ReadOnlyError`."""
         return self.access.allowed(request, is_change=is_change)
 
-    async def body(self, request: Request, session: Session | None) -> bytes:
+    async def body(self, request: Request, size_max: int = HTTP_BODY_BYTES_MAX) -> bytes:
         """The body of a request, bounded in bytes and time. A page of another site cannot send this
         type unasked.
         """
-        size_max = _SMALL_BODY_BYTES_MAX if session is None else HTTP_BODY_BYTES_MAX
         body = bytearray()
         try:
             async with asyncio.timeout(HTTP_REQUEST_SECONDS):
@@ -198,13 +199,13 @@ class Console:
 
     async def run_query(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
-        lines = await self.queries.start(session, await self.body(request, session))
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        lines = await self.queries.start(session, await self.body(request))
+        return Streamed(lines, media_type="application/x-ndjson")
 
     async def resend(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
         try:
-            wanted = msgspec.json.decode(await self.body(request, session), type=ResendRequest)
+            wanted = msgspec.json.decode(await self.body(request), type=ResendRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
         self._allowed(request, is_change=not wanted.validate_only)
@@ -241,8 +242,10 @@ class Console:
         headers = [
             (name, request.headers[name]) for name in _REQUEST_HEADERS if name in request.headers
         ]
+        if not all(value.isascii() for _, value in headers):
+            raise ConsoleError("headers are ASCII")
         target = f"{path}?{request.url.query}" if request.url.query else path
-        body = await self.body(request, session)
+        body = await self.body(request)
         stack = AsyncExitStack()
         answer = await stack.enter_async_context(
             self.upstream.ask(
@@ -254,18 +257,14 @@ class Console:
         )
         self._end_if_refused(session, answer.status)
         passed = {name: text for name in _ANSWER_HEADERS if (text := answer.header(name))}
-        return StreamingResponse(_chunks(answer, stack), answer.status, passed)
+        # A stream of events lasts, and its node knows nothing of the session.
+        content = within(self.sessions, session, answer.chunks())
+        return Streamed(content, stack, status=answer.status, headers=passed)
 
     def _end_if_refused(self, session: Session | None, status: int) -> None:
         """A user whose credentials are no longer accepted is out."""
         if session is not None and status == HTTPStatus.UNAUTHORIZED:
             self.sessions.close_session(session)
-
-
-async def _chunks(answer: Answer, stack: AsyncExitStack) -> AsyncIterator[bytes]:
-    async with stack:
-        async for chunk in answer.chunks():
-            yield chunk
 
 
 # ---- files
@@ -321,28 +320,8 @@ def create_app(console: Console) -> ASGIApp:
         exception_handlers={ConsoleError: _on_error, NodeRefusedError: _on_refusal},
     )
     app.router.redirect_slashes = False
-    checked = _Readers(app, console)
+    checked = Readers(app, console.access, base, _on_error)
     return Guard(OwnHosts(checked, lambda: settings.hosts, settings.allowed_hosts, frozenset()))
-
-
-class _Readers:
-    """Lets those through to records whom the node shows its topics."""
-
-    def __init__(self, app: ASGIApp, console: Console) -> None:
-        self._app = app
-        self._access = console.access
-        self._prefix = f"{console.settings.base_path}/records/"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
-            request = Request(scope)
-            try:
-                await self._access.check_reader(request)
-            except ConsoleError as error:
-                refusal = await _on_error(request, error)
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 def _to(path: str) -> Callable[[Request], Awaitable[Response]]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from dragoman.config.console import PasswordMechanism
@@ -71,8 +72,8 @@ class Sessions:
         self._life_s = life_s
         #: By the hash of the name: a copy of this memory opens no session.
         self._sessions: dict[bytes, Session] = {}
-        #: Called with each session that has ended.
-        self.on_closed: list[Callable[[Session], None]] = []
+        #: What is called when a session ends, by the session.
+        self._watchers: dict[Session, set[Callable[[], None]]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -117,6 +118,23 @@ class Sessions:
         session.last_used = self._monotonic()
         return True
 
+    @contextmanager
+    def ending(self, session: Session | None, ended: Callable[[], None]) -> Iterator[None]:
+        """Call `ended` once the session is over; at once if it is already."""
+        if session is None:
+            yield
+            return
+        watchers = self._watchers.setdefault(session, set())
+        watchers.add(ended)
+        if session not in self._sessions.values():
+            ended()
+        try:
+            yield
+        finally:
+            watchers.discard(ended)
+            if not watchers:
+                self._watchers.pop(session, None)
+
     def close(self, name: str) -> None:
         self._end(_hashed(name))
 
@@ -127,8 +145,8 @@ class Sessions:
     def _end(self, key: bytes) -> None:
         session = self._sessions.pop(key, None)
         if session is not None:
-            for each in self.on_closed:
-                each(session)
+            for each in tuple(self._watchers.get(session, ())):
+                each()
 
     def _end_old(self) -> None:
         for key in [key for key, each in self._sessions.items() if self._is_over(each)]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Final, NamedTuple
@@ -59,7 +59,7 @@ class Answer:
         """The value of a header, by its name in small letters; empty when there is none."""
         return self._headers.get(name, "")
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes]:
         """Raises `NodeUnreachableError` when the answer ends early."""
         while True:
             event = await _next_event(self._connection)
@@ -141,6 +141,9 @@ class Upstream:
                 return kept, await self._send(kept, method, target, headers, body)
             except NodeUnreachableError:
                 kept.writer.close()
+            except BaseException:
+                kept.writer.close()
+                raise
         made = await self._connect()
         try:
             return made, await self._send(made, method, target, headers, body)

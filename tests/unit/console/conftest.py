@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ class FakeAnswer:
     def header(self, name: str) -> str:
         return "application/json" if name == "content-type" else ""
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes]:
         yield self._body
 
     async def body(self, size_max: int) -> bytes:

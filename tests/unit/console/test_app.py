@@ -6,14 +6,18 @@ Method: the application before a node that answers what the test says, without s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from dragoman.console import app as module
+from dragoman.console import readers
 from dragoman.console.access import _TAKES_NO_LOGINS
+from dragoman.console.streams import within
 
 JSON = {"content-type": "application/json"}
 #: What pages of other sites send, or those that DNS rebinding has led here.
@@ -205,6 +209,104 @@ async def test_records_are_for_those_who_see_topics(browser: Any, node: Any) -> 
     assert len(browser.console.sessions) == 0
 
 
+async def test_queries_are_for_those_who_see_topics(browser: Any, node: Any) -> None:
+    query = {"query": "select 1"}
+    node.refusal = (401, {"code": "unauthenticated"})
+    answer = await browser.client.post("/sql", json=query)
+    assert (answer.status_code, answer.json()["code"]) == (401, "login_needed")
+    await browser.log_in()
+    node.users.clear()
+    assert (await browser.client.post("/sql", json=query)).status_code == 401
+    assert len(browser.console.sessions) == 0
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+async def test_reader_is_examined_again_while_a_request_lasts(
+    browser: Any, node: Any, monkeypatch: pytest.MonkeyPatch, has_session: bool
+) -> None:
+    monkeypatch.setattr(readers, "CHECK_INTERVAL_S", 0.001)
+    if has_session:
+        await browser.log_in()
+    name = browser.client.cookies.get("dragoman_console_8081", "")
+    begun = asyncio.Event()
+
+    async def lasting(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        while not readers.is_refused(Request(scope)):
+            await asyncio.sleep(0)
+
+    app = readers.Readers(lasting, browser.console.access, "", module._on_error)
+    headers = [(b"cookie", f"dragoman_console_8081={name}".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/records/tail", "headers": headers}
+    lasts = asyncio.ensure_future(app({**scope, "state": {}}, _unread, _unread))
+    await begun.wait()
+    # The first user is created, or this one is disabled.
+    node.refusal = (401, {"code": "unauthenticated"})
+    node.users.clear()
+    await asyncio.wait_for(lasts, 30)
+    assert len(browser.console.sessions) == 0
+
+
+async def _unread(*_: Any) -> Any:
+    raise AssertionError
+
+
+async def test_stream_of_the_node_ends_with_the_session(browser: Any) -> None:
+    await browser.log_in()
+    (session,) = browser.console.sessions._sessions.values()
+    has_ended = asyncio.Event()
+
+    async def events() -> AsyncGenerator[bytes]:
+        try:
+            yield b"data: 1\n\n"
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    content = within(browser.console.sessions, session, events())
+    assert await anext(content) == b"data: 1\n\n"
+    waiting = asyncio.ensure_future(anext(content, b"end"))
+    await asyncio.sleep(0)
+    await browser.client.delete("/session")
+    assert await asyncio.wait_for(waiting, 30) == b"end"
+    assert has_ended.is_set()
+
+
+async def test_browser_that_is_gone_before_the_first_byte_leaves_nothing_held(
+    browser: Any, node: Any
+) -> None:
+    is_left = asyncio.Event()
+    ask = node.ask
+
+    @asynccontextmanager
+    async def asked(*given: Any) -> Any:
+        async with ask(*given) as answer:
+            yield answer
+        is_left.set()
+
+    node.ask = asked
+    received = iter([{"type": "http.request", "body": b""}])
+
+    async def receive() -> dict[str, Any]:
+        return next(received, {"type": "http.disconnect"})
+
+    async def stuck(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "headers": [],
+        "query_string": b"",
+        "path": "/api/v1/topics",
+        "raw_path": b"/api/v1/topics",
+        "client": ("192.0.2.7", 1),
+    }
+    await module.create_app(browser.console)(scope, receive, stuck)
+    assert is_left.is_set()
+
+
 # ---- pages of other sites
 
 
@@ -288,7 +390,46 @@ async def test_path_of_the_api_leads_nowhere_else(browser: Any, node: Any) -> No
     assert all("/api/v1/" in each[1] for each in node.asked)
 
 
+async def test_header_that_the_node_cannot_get_is_refused(browser: Any, node: Any) -> None:
+    for name in ("accept", "last-event-id"):
+        answer = await browser.client.get("/api/v1/topics", headers={name: "\xe9".encode()})
+        assert answer.status_code == 400
+    assert not node.asked
+
+
 # ---- bounds
+
+
+async def test_place_to_continue_at_may_be_long_without_a_login(browser: Any) -> None:
+    places = {str(n): 10**12 for n in range(1000)}
+    body = {"topic": "t", "continue": {"positions": places, "ends": places}}
+    answer = await browser.client.post("/records/search", json=body)
+    assert answer.json()["code"] == "kafka_access"
+
+
+async def test_guesser_leaves_others_room_to_log_in(browser: Any, node: Any) -> None:
+    waiting = asyncio.Event()
+    ask = node.ask
+
+    @asynccontextmanager
+    async def slow(method: str, target: str, headers: Any = (), body: bytes = b"") -> Any:
+        if dict(headers).get("authorization", "").startswith("Bearer g"):
+            await waiting.wait()
+        async with ask(method, target, headers, body) as answer:
+            yield answer
+
+    node.ask = slow
+    guesser = browser.other("192.0.2.66")
+    guesses = [
+        asyncio.create_task(guesser.post("/session", json={"token": f"g{n}"})) for n in range(100)
+    ]
+    while sum(each.done() for each in guesses) < 92:
+        await asyncio.sleep(0)
+    assert (await browser.log_in()).status_code == 204
+    waiting.set()
+    statuses = sorted(each.status_code for each in await asyncio.gather(*guesses))
+    assert statuses == [401] * 8 + [503] * 92
+    assert not browser.console.access._logins
 
 
 async def test_large_bodies_are_refused(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,16 +79,28 @@ def test_used_session_ends_in_the_end(sessions: Sessions, clock: Clock) -> None:
 
 
 def test_open_sessions_are_those_that_have_not_expired(sessions: Sessions, clock: Clock) -> None:
-    ended: list[Session] = []
-    sessions.on_closed.append(ended.append)
     assert not sessions.are_open()
-    name = sessions.open(alice())
+    sessions.open(alice())
     assert sessions.are_open()
     clock.now += 60
     assert not sessions.are_open()
-    assert [each.user for each in ended] == ["alice"]
-    sessions.close(name)
-    assert len(ended) == 1
+
+
+def test_end_of_a_session_is_said_to_those_who_ask(sessions: Sessions, clock: Clock) -> None:
+    ended: list[str] = []
+    session = alice()
+    sessions.open(session)
+    with sessions.ending(session, lambda: ended.append("first")):
+        with sessions.ending(session, lambda: ended.append("left")):
+            pass
+        assert not ended
+        clock.now += 60
+        assert not sessions.are_open()
+        assert ended == ["first"]
+        with sessions.ending(session, lambda: ended.append("late")):
+            assert ended == ["first", "late"]
+    with sessions.ending(None, lambda: ended.append("nobody")):
+        assert len(ended) == 2
 
 
 def test_user_loses_the_session_that_was_not_used_for_longest(

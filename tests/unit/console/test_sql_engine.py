@@ -173,3 +173,9 @@ def test_texts_of_values() -> None:
     assert text_of(Decimal("1E+3")) == "1000"
     assert text_of(dt.datetime(2026, 1, 31, tzinfo=dt.UTC)) == "2026-01-31 00:00:00Z"
     assert text_of(dt.timedelta(days=1)) == "1 day, 0:00:00"
+
+
+def test_place_outside_of_the_query_is_none() -> None:
+    with pytest.raises(QueryError) as caught:
+        Engine().run("select * from query_table('missing')", {})
+    assert caught.value.position is None

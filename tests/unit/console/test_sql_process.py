@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from dragoman import limits
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.kafka_access import KafkaAccess
-from dragoman.console.sessions import Session
+from dragoman.console.sessions import Session, Sessions
 from dragoman.console.sql.process import COMMAND, answer_of
 from dragoman.console.sql.service import Queries
 from dragoman.console.sql.values import QueryJob, QueryRequest
@@ -67,6 +68,38 @@ async def test_a_failure_is_the_last_line() -> None:
     assert problem["type"] == "problem"
     assert "foo" in problem["detail"]
     assert problem["position"] == len("select ")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (f"select {'+'.join(['1'] * 600)}", "nested too deeply"),
+        (f"select {'[' * 500}1{']' * 500}", "nested too deeply"),
+        ("select unnest([date '9999-12-31', date '10000-01-01'])", "cannot be shown"),
+    ],
+)
+async def test_what_python_cannot_hold_is_a_failure_that_says_so(query: str, text: str) -> None:
+    problem = (await _all(_job(query)))[-1]
+    assert (problem["type"], problem["code"]) == ("problem", "query")
+    assert text in problem["detail"]
+
+
+async def test_the_process_ends_by_itself_while_its_input_is_open() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    process.stdin.write(b'{"request": {"query": "select 1"}, "bootstrap": ""}\n')
+    await process.stdin.drain()
+    assert await process.wait() == 0
+
+
+async def test_modules_of_the_working_directory_are_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "duckdb.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    assert (await _all(_job("select 1")))[-1]["type"] == "end"
 
 
 async def test_an_unreachable_node_is_a_failure() -> None:
@@ -140,11 +173,12 @@ def _is_alive(number: int) -> bool:
 # ---- who may ask
 
 
-async def _answered(_: QueryJob) -> AsyncIterator[bytes]:
+async def _answered(_: QueryJob) -> AsyncGenerator[bytes]:
     yield b"{}\n"
 
 
 _TARGET = KafkaTarget(bootstrap="127.0.0.1:9092")
+_SESSIONS = Sessions(time.monotonic, 600, 600)
 
 
 def _access(target: KafkaTarget = _TARGET, *offered: str) -> KafkaAccess:
@@ -165,12 +199,14 @@ def _body(**more: object) -> bytes:
 async def test_a_query_logs_in_as_its_user() -> None:
     jobs: list[QueryJob] = []
 
-    async def answer(job: QueryJob) -> AsyncIterator[bytes]:
+    async def answer(job: QueryJob) -> AsyncGenerator[bytes]:
         jobs.append(job)
         yield b"{}\n"
 
-    queries = Queries(_access(), answer)
-    assert [line async for line in await queries.start(_session(), _body())] == [b"{}\n"]
+    queries = Queries(_access(), _SESSIONS, answer)
+    session = _session()
+    _SESSIONS.open(session)
+    assert [line async for line in await queries.start(session, _body())] == [b"{}\n"]
     (job,) = jobs
     assert job.login is not None
     assert (job.login.name, job.login.password) == ("alice", "secret")
@@ -196,14 +232,14 @@ async def test_a_query_logs_in_as_its_user() -> None:
 async def test_who_cannot_log_in_is_refused_with_the_reason(
     access: KafkaAccess, session: Session | None, text: str
 ) -> None:
-    queries = Queries(access, _answered)
+    queries = Queries(access, _SESSIONS, _answered)
     assert text in (await queries.abilities(session)).obstacle
     with pytest.raises(ConsoleError, match=text):
         await queries.start(session, _body())
 
 
 async def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
-    queries = Queries(_access(), _answered, has_module=lambda name: name != "duckdb")
+    queries = Queries(_access(), _SESSIONS, _answered, has_module=lambda name: name != "duckdb")
     found = await queries.abilities(None)
     assert "duckdb" in found.obstacle
     assert "[console]" in found.command
@@ -214,17 +250,17 @@ async def test_a_missing_library_is_refused_with_the_command_that_installs_it() 
 )
 async def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
     with pytest.raises(ConsoleError, match="request body"):
-        await Queries(_access(), _answered).start(None, body)
+        await Queries(_access(), _SESSIONS, _answered).start(None, body)
 
 
 async def test_queries_at_a_time_are_bounded() -> None:
     ended = asyncio.Event()
 
-    async def answer(_: QueryJob) -> AsyncIterator[bytes]:
+    async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
         yield b"{}\n"
         await ended.wait()
 
-    queries = Queries(_access(), answer)
+    queries = Queries(_access(), _SESSIONS, answer)
     running = [await queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
     for each in running:
         await anext(each)
@@ -236,3 +272,25 @@ async def test_queries_at_a_time_are_bounded() -> None:
     for each in running:
         assert [line async for line in each] == []
     await queries.start(None, _body())
+
+
+async def test_query_ends_with_the_session_of_its_user() -> None:
+    has_ended = asyncio.Event()
+
+    async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
+        try:
+            yield b"{}\n"
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    sessions = Sessions(time.monotonic, 600, 600)
+    session = _session()
+    name = sessions.open(session)
+    queries = Queries(_access(), sessions, answer)
+    lines = await queries.start(session, _body())
+    assert await anext(lines) == b"{}\n"
+    asyncio.get_running_loop().call_soon(sessions.close, name)
+    (last,) = [line async for line in lines]
+    assert json.loads(last)["code"] == "login_needed"
+    assert has_ended.is_set()

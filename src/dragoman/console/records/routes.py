@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
 
 from dragoman.client.kafka import KafkaClient
 from dragoman.console.errors import ConsoleError, LoginNeededError
 from dragoman.console.kafka_access import KafkaAccess
+from dragoman.console.readers import is_refused
 from dragoman.console.records.clients import Clients
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
@@ -35,16 +35,16 @@ from dragoman.console.records.one import record_at
 from dragoman.console.records.places import range_of
 from dragoman.console.records.scan import Scan, Turns
 from dragoman.console.records.search import Question, Running
-from dragoman.console.records.shown import decoders_for, show_record
+from dragoman.console.records.shown import ALONE, decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
 from dragoman.console.sessions import Session, Sessions
+from dragoman.console.streams import Streamed
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
     CONSOLE_SEARCH_FOUND_MAX,
-    CONSOLE_SHOWN_CHARACTERS_MAX,
 )
 
 Value = TypeVar("Value")
@@ -74,7 +74,7 @@ class Records:
         self,
         access: KafkaAccess,
         allowed: Callable[[Request], Session | None],
-        body: Callable[[Request, Session | None], Awaitable[bytes]],
+        body: Callable[[Request], Awaitable[bytes]],
         sessions: Sessions,
         monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -103,7 +103,7 @@ class Records:
 
     async def search(self, request: Request) -> Response:
         session = self._allowed(request)
-        search = _decoded(await self._body(request, session), Search)
+        search = _decoded(await self._body(request), Search)
         if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
             raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
         matches = self._filter(search.filter)
@@ -118,8 +118,8 @@ class Records:
             notes = _notes(search.decode, schemas)
             question = Question(search, range_, decoders, matches, notes)
             scan = Scan(client, search.topic, range_.starts, range_.ends, self._turns)
-            running = Running(question, scan, self._monotonic, self._check(session))
-            return _Streamed(running.lines(), stack.pop_all(), _LINES)
+            running = Running(question, scan, self._monotonic, self._check(request, session))
+            return Streamed(running.lines(), stack.pop_all(), media_type=_LINES)
 
     async def tail(self, request: Request) -> Response:
         session = self._allowed(request)
@@ -135,9 +135,15 @@ class Records:
                     for topic in await topics_of(client, tail)
                 }
             running = RunningTail(
-                client, tail, decoders, matches, self._turns, self._monotonic, self._check(session)
+                client,
+                tail,
+                decoders,
+                matches,
+                self._turns,
+                self._monotonic,
+                self._check(request, session),
             )
-            return _Streamed(running.events(), stack.pop_all(), _EVENTS)
+            return Streamed(running.events(), stack.pop_all(), media_type=_EVENTS)
 
     async def one(self, request: Request) -> Response:
         session = self._allowed(request)
@@ -149,8 +155,7 @@ class Records:
                 decoders = decoders_for(choice, schemas)
                 record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
         await self._turns.next()
-        characters = CONSOLE_SHOWN_CHARACTERS_MAX
-        shown = show_record(wanted.partition, record, decoders, characters, with_bytes=True)
+        shown = show_record(wanted.partition, record, decoders, ALONE)
         return Response(msgspec.json.encode(shown), media_type="application/json")
 
     async def bytes(self, request: Request) -> Response:
@@ -191,27 +196,14 @@ class Records:
             if not self._reads[name]:
                 del self._reads[name]
 
-    def _check(self, session: Session | None) -> Callable[[], None]:
+    def _check(self, request: Request, session: Session | None) -> Callable[[], None]:
         def check() -> None:
             if session is not None and not self._sessions.use(session):
                 raise LoginNeededError("the session has ended: log in again")
+            if is_refused(request):
+                raise LoginNeededError("log in first: the node shows its topics to users only")
 
         return check
-
-
-class _Streamed(StreamingResponse):
-    """Leaves the stack when the browser has everything, or has gone."""
-
-    def __init__(
-        self, content: AsyncGenerator[bytes], stack: AsyncExitStack, media_type: str
-    ) -> None:
-        super().__init__(content, media_type=media_type)
-        self._content = content
-        self._stack = stack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._stack, aclosing(self._content):
-            await super().__call__(scope, receive, send)
 
 
 @contextmanager

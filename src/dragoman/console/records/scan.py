@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dragoman.client.kafka import (
     EARLIEST,
@@ -29,6 +29,9 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import Record, iterate_records
 
+#: What a header weighs beside its name and value.
+_HEADER_BYTES: Final = 16
+
 
 class Turns:
     """All scans of a console share one: a single slice is worked on in a turn of the loop."""
@@ -40,6 +43,26 @@ class Turns:
         """Returns in a turn that belongs to the caller, until it waits for anything."""
         async with self._lock:
             await asyncio.sleep(0)
+
+
+class Slicing:
+    """Says where slices of records end."""
+
+    def __init__(self) -> None:
+        self._records_left = CONSOLE_SLICE_RECORDS
+        self._bytes_left = CONSOLE_SLICE_BYTES
+
+    def ends_with(self, record: Record) -> bool:
+        """Whether a slice ends with this record, which is the next one."""
+        self._records_left -= 1
+        self._bytes_left -= len(record.value or b"") + len(record.key or b"")
+        for name, value in record.headers:
+            self._bytes_left -= len(name) + len(value or b"") + _HEADER_BYTES
+        if self._records_left > 0 and self._bytes_left > 0:
+            return False
+        self._records_left = CONSOLE_SLICE_RECORDS
+        self._bytes_left = CONSOLE_SLICE_BYTES
+        return True
 
 
 class Slice(NamedTuple):
@@ -132,17 +155,16 @@ def sliced(partition: int, fetched: Fetched, scan: Scan) -> Iterator[Slice]:
         counted += header.size
         scan.bytes += header.size
         kept: list[Record] = []
-        size = 0
+        slicing = Slicing()
         try:
             for record in iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX):
                 if not start <= record.offset < end:
                     continue
                 kept.append(record)
-                size += len(record.value or b"") + len(record.key or b"")
-                if len(kept) >= CONSOLE_SLICE_RECORDS or size >= CONSOLE_SLICE_BYTES:
+                if slicing.ends_with(record):
                     scan.positions[partition] = record.offset + 1
                     yield Slice(partition, kept)
-                    kept, size = [], 0
+                    kept = []
         except OversizedBatchError:
             scan.skipped += header.last_offset + 1 - max(start, header.base_offset)
         scan.positions[partition] = min(header.last_offset + 1, end)

@@ -13,7 +13,7 @@ from dragoman.console.records.files import header, writer
 from dragoman.console.records.filters.matching import Matches
 from dragoman.console.records.places import Range, resumed_at
 from dragoman.console.records.scan import Scan, Slice
-from dragoman.console.records.shown import Decoders, ExaminedRecord, show_record
+from dragoman.console.records.shown import LISTED, Decoders, ExaminedRecord, show_record
 from dragoman.console.records.statistics import Counted
 from dragoman.console.records.values import (
     Continue,
@@ -27,7 +27,6 @@ from dragoman.console.records.values import (
     Statistics,
 )
 from dragoman.errors import DragomanError
-from dragoman.limits import CONSOLE_LISTED_CHARACTERS_MAX
 from dragoman.log.batch import Record
 
 #: Seconds between lines of progress.
@@ -90,9 +89,7 @@ class Running:
         if form == "jsonl" or form == "csv":
             write = writer(form, search.topic, decoders)
             return lambda found: (Lines(text=write(found)),)
-        return lambda found: (
-            show_record(*each, decoders, CONSOLE_LISTED_CHARACTERS_MAX) for each in found
-        )
+        return lambda found: (show_record(*each, decoders, LISTED) for each in found)
 
     async def lines(self) -> AsyncGenerator[bytes]:
         """Lines of JSON, several at a time. A failure is the last one."""

@@ -28,8 +28,8 @@ from dragoman.console.records.failures import failure_of
 from dragoman.console.records.filters.matching import Matches
 from dragoman.console.records.followed import TooManyTopicsError
 from dragoman.console.records.places import partitions_of
-from dragoman.console.records.scan import Turns
-from dragoman.console.records.shown import Decoders, ExaminedRecord, show_record
+from dragoman.console.records.scan import Slicing, Turns
+from dragoman.console.records.shown import LISTED, Decoders, ExaminedRecord, show_record
 from dragoman.console.records.values import (
     Failure,
     ShownRecord,
@@ -41,8 +41,6 @@ from dragoman.errors import DragomanError, OversizedBatchError
 from dragoman.limits import (
     CONSOLE_FETCH_BYTES,
     CONSOLE_FETCH_PARTITION_BYTES,
-    CONSOLE_LISTED_CHARACTERS_MAX,
-    CONSOLE_SLICE_RECORDS,
     CONSOLE_TAIL_LAG_MAX,
     CONSOLE_TAIL_PARTITIONS_MAX,
     EXPANDED_BATCH_BYTES_MAX,
@@ -188,7 +186,7 @@ class RunningTail:
         start = self._positions[where]
         walk = VisibleBatches(fetched.records, fetched.aborted, start)
         await self._turns.next()
-        left = CONSOLE_SLICE_RECORDS
+        slicing = Slicing()
         for header, batch in walk:
             self._renew()
             if self._matches is None and not self._room:
@@ -202,9 +200,7 @@ class RunningTail:
                 for record in iterate_records(batch, header, EXPANDED_BATCH_BYTES_MAX):
                     if record.offset >= start:
                         self._take(where, record)
-                    left -= 1
-                    if not left:
-                        left = CONSOLE_SLICE_RECORDS
+                    if slicing.ends_with(record):
                         await self._turns.next()
             except OversizedBatchError:
                 self.skipped += header.last_offset + 1 - max(start, header.base_offset)
@@ -232,9 +228,7 @@ class RunningTail:
             self.dropped += 1
             return
         self._room -= 1
-        shown = show_record(
-            where.partition, record, decoders, CONSOLE_LISTED_CHARACTERS_MAX, topic=where.topic
-        )
+        shown = show_record(where.partition, record, decoders, LISTED, topic=where.topic)
         self._found.append(shown)
         # A browser that does not read: the oldest go.
         if len(self._found) > self._tail.rate:

@@ -104,7 +104,9 @@ class ShownRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     key: Shown | None
     #: Null in a tombstone.
     value: Shown | None
+    #: The first ones; `header_count` counts all.
     headers: tuple[ShownHeader, ...]
+    header_count: int
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="lines"):

@@ -227,4 +227,7 @@ def failure(text: str, query: str = "") -> QueryError:
         explained = (_EXPLAIN * bool(query) + query).encode()
         before = explained[: int(place)].decode(errors="replace")
         position = len(before) - len(_EXPLAIN) if query else int(place)
+        if position < 0:
+            # A place in a text that the engine has made itself.
+            position = None
     return QueryError(f"{kind}: {detail}", position)

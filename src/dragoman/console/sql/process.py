@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -14,12 +14,13 @@ from dragoman.console.sql.values import Problem, QueryJob, encode
 from dragoman.limits import CONSOLE_QUERY_LINE_BYTES_MAX
 from dragoman.operating_system import child_environment
 
-COMMAND: Final = (sys.executable, "-m", "dragoman.console.sql.worker")
+#: Without the working directory among the places of modules: others may write there.
+COMMAND: Final = (sys.executable, "-P", "-m", "dragoman.console.sql.worker")
 #: Lines after which nothing follows.
 _LAST: Final = (b'{"type":"end"', b'{"type":"problem"')
 
 
-async def answer_of(job: QueryJob, command: Sequence[str] = COMMAND) -> AsyncIterator[bytes]:
+async def answer_of(job: QueryJob, command: Sequence[str] = COMMAND) -> AsyncGenerator[bytes]:
     """The lines of the answer. The process is killed when its time is up, and when the iterator is
     closed: nobody reads the answer then.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from importlib.util import find_spec
 from typing import Final
@@ -13,14 +13,18 @@ from dragoman import limits
 from dragoman.console.errors import ConsoleError
 from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.records.failures import failure_of
-from dragoman.console.sessions import Session
+from dragoman.console.sessions import Session, Sessions
 from dragoman.console.sql.process import answer_of
 from dragoman.console.sql.values import Problem, QueryJob, QueryLogin, QueryRequest, encode
+from dragoman.console.streams import within
 from dragoman.errors import DragomanError
 from dragoman.installation import install_command
 
 _LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
+_ENDED: Final = (
+    encode(Problem(code="login_needed", detail="the session has ended: log in again")) + b"\n"
+)
 
 
 class TooManyQueriesError(ConsoleError):
@@ -48,10 +52,12 @@ class Queries:
     def __init__(
         self,
         access: KafkaAccess,
-        answer: Callable[[QueryJob], AsyncIterator[bytes]] = answer_of,
+        sessions: Sessions,
+        answer: Callable[[QueryJob], AsyncGenerator[bytes]] = answer_of,
         has_module: Callable[[str], bool] = lambda name: find_spec(name) is not None,
     ) -> None:
         self._access = access
+        self._sessions = sessions
         self._answer = answer
         self._has_module = has_module
         self._running = 0
@@ -65,7 +71,7 @@ class Queries:
             return QueryAbilities(obstacle=str(error), command="")
         return QueryAbilities(obstacle="", command="")
 
-    async def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
+    async def start(self, session: Session | None, body: bytes) -> AsyncGenerator[bytes]:
         """The lines of the answer. Raises `ConsoleError` before any."""
         try:
             request = msgspec.json.decode(body, type=QueryRequest)
@@ -74,16 +80,16 @@ class Queries:
         job = await self._job(session, request)
         if self._running >= limits.CONSOLE_QUERIES_MAX:
             raise TooManyQueriesError(_TOO_MANY)
-        return self._lines(job)
+        return within(self._sessions, session, self._lines(job), _ENDED)
 
-    async def _lines(self, job: QueryJob) -> AsyncIterator[bytes]:
+    async def _lines(self, job: QueryJob) -> AsyncGenerator[bytes]:
         if self._running >= limits.CONSOLE_QUERIES_MAX:
             # Others have begun since the request was accepted.
             yield encode(Problem(code=TooManyQueriesError.code, detail=_TOO_MANY)) + b"\n"
             return
         self._running += 1
         try:
-            async with aclosing(self._answer(job)) as lines:  # type: ignore[type-var]
+            async with aclosing(self._answer(job)) as lines:
                 async for line in lines:
                     yield line
         finally:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S: Final = 10.0
 _REPORT_INTERVAL_S: Final = 0.25
+_INPUT: Final = 0
+_DETAIL_CHARS_MAX: Final = 1000
 
 
 class Output:
@@ -88,6 +90,12 @@ def main() -> int:
         output.write(Problem(code="access_denied", detail=str(error)))
     except (ClientError, DragomanError) as error:
         output.write(Problem(code=getattr(error, "code", "kafka"), detail=str(error)))
+    except RecursionError:
+        output.write(Problem(code=QueryError.code, detail="the query is nested too deeply"))
+    except (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError) as error:
+        # Values that Python does not have, such as dates after the year 9999.
+        detail = f"the result cannot be shown: {type(error).__name__}: {error}"
+        output.write(Problem(code=QueryError.code, detail=detail[:_DETAIL_CHARS_MAX]))
     return 0
 
 
@@ -174,7 +182,9 @@ def _topic_named(table: TableName, known: Sequence[str]) -> str:
 
 
 def _end_with_input() -> None:
-    sys.stdin.buffer.read()
+    # Python aborts at its end while a thread waits in `sys.stdin`.
+    while os.read(_INPUT, 1 << 12):
+        pass
     os._exit(1)
 
 

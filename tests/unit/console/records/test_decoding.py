@@ -27,8 +27,11 @@ from dragoman.console.records.decoding.decoders import (
 )
 from dragoman.console.records.decoding.decoders import json as json_decoder
 from dragoman.console.records.decoding.forms import SchemaError, UndecodableError, text_of
+from dragoman.console.records.decoding.protobuf import protobuf_decoder
 from dragoman.console.records.decoding.topic_schema import schemas_in
-from dragoman.console.records.shown import show
+from dragoman.console.records.shown import ALONE, LISTED, decoders_for, show, show_record
+from dragoman.console.records.values import Decoding
+from dragoman.log.batch import Record
 
 _PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 _AVRO: dict[str, Any] = {
@@ -263,3 +266,55 @@ def test_form_that_is_wanted_must_be_that_of_the_schema() -> None:
     with pytest.raises(SchemaError, match="another form"):
         value_decoder("protobuf", lambda: schemas_in(json.dumps({"avro": "string"})))
     assert value_decoder("auto", Schemas)(b"x").form == "utf-8"
+
+
+# ---- bombs
+
+
+def test_avro_of_empty_records_that_double_with_each_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "record", "name": "R0", "fields": []}
+    for n in range(1, 40):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{n - 1}"}]
+        schema = {"type": "record", "name": f"R{n}", "fields": fields}
+    decode = avro_decoder(schema)
+    with pytest.raises(UndecodableError, match="fields"):
+        decode(b"")
+
+
+def test_protobuf_of_many_empty_messages_with_many_fields_is_refused() -> None:
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="wide.proto", syntax="proto3")
+    wide = file.message_type.add(name="Wide")
+    for n in range(1, 2001):
+        wide.field.add(name=f"f{n}", number=n, type=5, label=1)
+    outer = file.message_type.add(name="Outer")
+    outer.field.add(name="items", number=1, type=11, type_name=".Wide", label=3)
+    decode = protobuf_decoder(files.SerializeToString(), "Outer")
+    assert decode(b"\x0a\x00").data == {"items": [{f"f{n}": 0 for n in range(1, 2001)}]}
+    with pytest.raises(UndecodableError, match="fields"):
+        decode(b"\x0a\x00" * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("raw", "form"), [(b"[%s1]" % (b"[]," * 1_500_000), "utf-8"), (b"\x90" * 5_000_000, "hex")]
+)
+def test_structure_that_would_take_much_memory_is_text_or_bytes(raw: bytes, form: str) -> None:
+    assert detecting(None)(raw).form == form
+    for choice in ("json", "msgpack"):
+        with pytest.raises(UndecodableError, match="4 MiB"):
+            key_decoder(choice)(raw)
+    decoder = value_decoder("avro", lambda: Schemas(form="avro", decoder=avro_decoder("bytes")))
+    with pytest.raises(UndecodableError, match="4 MiB"):
+        decoder(raw)
+
+
+def test_record_with_many_headers_is_shown_in_part() -> None:
+    headers = (("n" * 5000, b"v" * 5000), *((str(n), b"") for n in range(100_000)))
+    record = Record(headers=headers)
+    decoders = decoders_for(Decoding(), Schemas())
+    listed = show_record(0, record, decoders, LISTED)
+    assert (len(listed.headers), listed.header_count) == (50, 100_001)
+    first = listed.headers[0]
+    assert first.value is not None
+    assert (len(first.name), len(first.value.text), first.value.is_cut) == (2048, 2048, True)
+    assert len(show_record(0, record, decoders, ALONE).headers) == 1000

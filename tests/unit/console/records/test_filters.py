@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from dragoman.console.records.decoding.decoders import Schemas
+from dragoman.console.records.decoding.forms import Decoded, UndecodableError
 from dragoman.console.records.filters.matching import compiled
 from dragoman.console.records.filters.syntax import CHARACTERS_MAX, FilterError
-from dragoman.console.records.shown import ExaminedRecord, decoders_for
+from dragoman.console.records.shown import Decoders, ExaminedRecord, decoders_for
 from dragoman.console.records.values import Decoding
 from dragoman.log.batch import Record
 
@@ -164,3 +165,52 @@ def test_length_is_bounded() -> None:
 def test_pattern_takes_time_in_proportion_to_the_text() -> None:
     slow = Record(value=b"a" * 50_000)
     assert _answer('value matches "(a+)+$" and value matches "(a|aa)+b"', slow) is False
+
+
+# ---- filters that would never end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'value matches "(.{1,200}){1,4}z"',
+        " or ".join([f'value matches "a{{{n}}}.*z"' for n in range(50, 120)]),
+        'not (key == "" and value matches "\\\\pL{0,100}z")',
+    ],
+)
+def test_patterns_that_search_slowly_are_refused(text: str) -> None:
+    with pytest.raises(FilterError, match="too large"):
+        compiled(text, _NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" or ".join(['value matches "(.{1,200})z"'] * 2), b"x" * 1_000_000),
+        (" or ".join(['value contains "y"'] * 130), b"x" * 4_000_000),
+        (" or ".join(["value.a contains value.b"] * 100), b'{"a":[%s1],"b":5}' % (b"2," * 50_000)),
+    ],
+    ids=["pattern", "text", "items"],
+)
+def test_record_that_takes_too_long_is_unknown(text: str, value: bytes) -> None:
+    assert _answer(text, Record(value=value)) is None
+
+
+def test_part_of_a_record_is_decoded_once() -> None:
+    seen: list[bytes] = []
+
+    def decoder(raw: bytes) -> Decoded:
+        seen.append(raw)
+        raise UndecodableError
+
+    record = Record(key=b"k", value=b"v", headers=(("h", b"[1]"),))
+    examined = ExaminedRecord(0, record, Decoders(decoder, decoder, is_typed=True))
+    text = " or ".join(['value.a == 1 or key.a == 1 or value contains "x"'] * 9)
+    assert compiled(text, _NOW_MS)(examined) is None
+    assert seen == [b"v", b"k"]
+    assert examined.header_data("h") is examined.header_data("h")
+
+
+def test_first_of_many_headers_is_found_at_once() -> None:
+    record = Record(headers=(("a", b"1"), *[("x", b"")] * 100_000, ("a", b"2")))
+    assert _answer(" or ".join(["headers.b == 1"] * 200) + ' or headers.a == "1"', record)

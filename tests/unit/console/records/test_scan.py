@@ -66,6 +66,13 @@ def test_slices_are_bounded_in_records_and_bytes(
     assert [offset for each in slices for offset in each] == list(range(count))
 
 
+def test_headers_count_for_slices() -> None:
+    headers = tuple((f"h{n}", b"") for n in range(1000))
+    scan = _scan(0, 40)
+    slices = _offsets(scan, _fetched(build_batch([Record(headers=headers)] * 40)))
+    assert max(map(len, slices)) < 10
+
+
 def test_position_follows_each_slice() -> None:
     batch = build_batch([Record(value=b"x")] * (3 * CONSOLE_SLICE_RECORDS))
     scan = _scan(0, 10_000)

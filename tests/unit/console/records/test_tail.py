@@ -10,8 +10,15 @@ from urllib.parse import urlencode
 
 import pytest
 
-from dragoman.client.kafka import KafkaClient, NewRecord, NewTopic, TopicPartition
-from dragoman.log.batch import Record
+from dragoman.client.kafka import Fetched, KafkaClient, NewRecord, NewTopic, TopicPartition
+from dragoman.console.records.decoding.decoders import Schemas
+from dragoman.console.records.filters.matching import compiled
+from dragoman.console.records.scan import Turns
+from dragoman.console.records.shown import decoders_for
+from dragoman.console.records.tail import RunningTail
+from dragoman.console.records.values import Decoding, Tail
+from dragoman.limits import CONSOLE_SLICE_BYTES
+from dragoman.log.batch import Record, build_batch
 from dragoman.testing import EphemeralBroker
 from worlds.console import RunningConsole, console, write, write_batch
 
@@ -163,3 +170,38 @@ async def test_pattern_does_not_follow_internal_topics(
         _, start = await anext(events)
     assert "plain" in start["topics"]
     assert not any(each.startswith("__") for each in start["topics"])
+async def test_large_records_are_looked_at_in_turns_of_their_own() -> None:
+    class CountedTurns(Turns):
+        count = 0
+
+        async def next(self) -> None:
+            self.count += 1
+            await super().next()
+
+    turns = CountedTurns()
+    decoders = decoders_for(Decoding(), Schemas())
+    matches = compiled('value contains "y"', 0)
+    tail = RunningTail(
+        KafkaClient("127.0.0.1:1"),
+        Tail(topic="large"),
+        decoders,
+        matches,
+        turns,
+        lambda: 0.0,
+        lambda: None,
+    )
+    where = TopicPartition("large", 0)
+    tail._positions = {where: 0}
+    batch = build_batch([Record(value=b"x" * CONSOLE_SLICE_BYTES)] * 10)
+    await tail._examine(
+        where,
+        Fetched(
+            records=memoryview(batch),
+            high_watermark=10,
+            last_stable_offset=10,
+            log_start_offset=0,
+            aborted=(),
+        ),
+    )
+    assert tail.scanned == 10
+    assert turns.count >= 10

@@ -19,6 +19,7 @@ from dragoman.console.records.decoding.forms import (
     SchemaError,
     UndecodableError,
 )
+from dragoman.limits import CONSOLE_DECODED_FIELDS_MAX
 
 _DEPTH_MAX: Final = 60
 _VARINT_BYTES_MAX: Final = 10
@@ -31,14 +32,32 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Reads a value at a position, `depth` values deep; gives it and the position after it.
 Read: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
-Names: TypeAlias = dict[str, Read]
+
+
+class Names:
+    """The named types of a schema, and how much may still be read with it."""
+
+    def __init__(self) -> None:
+        self.read: dict[str, Read] = {}
+        self._fields_left = 0
+
+    def begin(self) -> None:
+        self._fields_left = CONSOLE_DECODED_FIELDS_MAX
+
+    def spend(self, fields: int) -> None:
+        """Records whose fields take no bytes may contain each other, and double with each."""
+        self._fields_left -= fields
+        if self._fields_left < 0:
+            raise UndecodableError(f"it has more than {CONSOLE_DECODED_FIELDS_MAX:,} fields")
 
 
 def avro_decoder(schema: object) -> Decoder:
     """Raises `SchemaError`."""
-    read = _type(schema, "", {}, 0)
+    names = Names()
+    read = _type(schema, "", names, 0)
 
     def plain(raw: bytes, position: int) -> Any:
+        names.begin()
         value, end = _guarded(read, raw, position)
         if end != len(raw):
             raise UndecodableError(f"{len(raw) - end} bytes follow the last field")
@@ -164,14 +183,14 @@ def _named(name: str, namespace: str, names: Names) -> Read:
     if found is not None:
         return found
     full = _full(name, namespace)
-    if full not in names:
+    if full not in names.read:
         raise SchemaError(f"the topic's Avro schema does not define {name[:80]!r}")
 
     # Looked up when a value is read: a record may contain itself.
     def read(raw: bytes, position: int, depth: int) -> tuple[Any, int]:
         if depth > _DEPTH_MAX:
             raise UndecodableError(f"it is more than {_DEPTH_MAX} values deep")
-        return names[full](raw, position, depth + 1)
+        return names.read[full](raw, position, depth + 1)
 
     return read
 
@@ -185,27 +204,30 @@ def _name(given: Mapping[str, Any], namespace: str) -> str:
 
 
 def _define(given: Mapping[str, Any], namespace: str, names: Names, read: Read) -> Read:
-    names[_name(given, namespace)] = read
+    names.read[_name(given, namespace)] = read
     return read
 
 
 def _record(given: Mapping[str, Any], namespace: str, names: Names, depth: int) -> Read:
     full = _name(given, namespace)
     inner = full.rpartition(".")[0]
-    names[full] = _null
+    names.read[full] = _null
     fields: list[tuple[str, Read]] = []
     for each in given.get("fields") or ():
         if not isinstance(each, dict) or "name" not in each:
             raise SchemaError(f"the topic's Avro schema: a field of {full} has no name")
         fields.append((str(each["name"]), _type(each.get("type"), inner, names, depth + 1)))
 
+    count = 1 + len(fields)
+
     def read(raw: bytes, position: int, depth: int) -> tuple[Any, int]:
+        names.spend(count)
         found = {}
         for name, field in fields:
             found[name], position = field(raw, position, depth)
         return found, position
 
-    names[full] = read
+    names.read[full] = read
     return read
 
 

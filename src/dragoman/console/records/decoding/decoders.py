@@ -17,6 +17,7 @@ from dragoman.console.records.decoding.forms import (
     UndecodableError,
 )
 from dragoman.errors import MALFORMED
+from dragoman.limits import CONSOLE_DECODED_BYTES_MAX
 
 #: Where a value of Confluent's serializers begins: a zero byte and the number of a schema.
 REGISTRY_BYTES: Final = 5
@@ -33,6 +34,17 @@ def utf8(raw: bytes) -> Decoded:
         return Decoded("utf-8", raw.decode())
     except UnicodeDecodeError as error:
         raise UndecodableError(f"not UTF-8 at byte {error.start}") from None
+
+
+def bounded(decoder: Decoder) -> Decoder:
+    """The decoder, for what is not too large for it."""
+
+    def decode(raw: bytes) -> Decoded:
+        if len(raw) > CONSOLE_DECODED_BYTES_MAX:
+            raise UndecodableError(f"larger than {CONSOLE_DECODED_BYTES_MAX >> 20} MiB")
+        return decoder(raw)
+
+    return decode
 
 
 def json(raw: bytes) -> Decoded:
@@ -72,13 +84,14 @@ def detecting(by_schema: Decoder | None) -> Decoder:
     """
 
     def decode(raw: bytes) -> Decoded:
-        if by_schema is not None:
+        is_small = len(raw) <= CONSOLE_DECODED_BYTES_MAX
+        if by_schema is not None and is_small:
             try:
                 return by_schema(raw)
             except UndecodableError:
                 pass
         first = raw[0] if raw else 0
-        if first in _JSON_BEGINS:
+        if first in _JSON_BEGINS and is_small:
             try:
                 return Decoded("json", _json(raw))
             except MALFORMED:
@@ -90,7 +103,7 @@ def detecting(by_schema: Decoder | None) -> Decoder:
         else:
             if _UNPRINTABLE.search(text) is None:
                 return Decoded("utf-8", text)
-        return _binary(raw, first)
+        return _binary(raw, first) if is_small else Decoded("hex", None)
 
     return decode
 
@@ -114,8 +127,8 @@ def _binary(raw: bytes, first: int) -> Decoded:
 
 _PLAIN: Final[dict[str, Decoder]] = {
     "utf-8": utf8,
-    "json": json,
-    "msgpack": msgpack,
+    "json": bounded(json),
+    "msgpack": bounded(msgpack),
     "hex": hexadecimal,
 }
 
@@ -149,7 +162,7 @@ def value_decoder(choice: Choice, schemas: Callable[[], Schemas]) -> Decoder:
     if found.decoder is None or found.form != choice:
         reason = found.reason or "the topic's schema is of another form"
         raise SchemaError(f"values cannot be decoded as {choice}: {reason}")
-    return found.decoder
+    return bounded(found.decoder)
 
 
 def registry_note(decoded: Decoded) -> str:

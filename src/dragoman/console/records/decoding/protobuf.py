@@ -15,6 +15,7 @@ from dragoman.console.records.decoding.forms import (
     SchemaError,
     UndecodableError,
 )
+from dragoman.limits import CONSOLE_DECODED_FIELDS_MAX
 
 MISSING: Final = (
     "the library `protobuf` is not installed where the console runs: pip install 'dragoman[spark]'"
@@ -46,7 +47,7 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Decoder:
 
     def parsed(raw: bytes) -> Any:
         try:
-            return _fields(kind.FromString(raw), json_format.MessageToDict)
+            return _Fields(json_format.MessageToDict).of(kind.FromString(raw))
         except (DecodeError, json_format.Error, ValueError, RecursionError) as error:
             raise UndecodableError(f"not a message {message}: {error}") from None
 
@@ -60,36 +61,45 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Decoder:
     return decode
 
 
-def _fields(message: Any, known: Callable[[Any], Any]) -> Any:
+class _Fields:
     """The fields of a message by name; those without presence also at their default. `known` is for
     Google's own types, such as times. Numbers stay numbers, which JSON's mapping of Protobuf
     makes texts if they have 64 bits.
     """
-    descriptor = message.DESCRIPTOR
-    if descriptor.full_name.startswith(_KNOWN):
-        return known(message)
-    found = {}
-    for field in descriptor.fields:
-        if field.has_presence and not message.HasField(field.name):
-            continue
-        value = getattr(message, field.name)
-        if not field.is_repeated:
-            found[field.name] = _single(field, value, known)
-        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
-            of_value = field.message_type.fields_by_name["value"]
-            found[field.name] = {str(k): _single(of_value, value[k], known) for k in value}
-        else:
-            found[field.name] = [_single(field, each, known) for each in value]
-    return found
 
+    def __init__(self, known: Callable[[Any], Any]) -> None:
+        self._known = known
+        #: An empty message takes two bytes, whatever number of fields it has.
+        self._left = CONSOLE_DECODED_FIELDS_MAX
 
-def _single(field: Any, value: Any, known: Callable[[Any], Any]) -> Any:
-    if field.message_type is not None:
-        return _fields(value, known)
-    if field.enum_type is not None:
-        named = field.enum_type.values_by_number.get(value)
-        return value if named is None else named.name
-    return value
+    def of(self, message: Any) -> Any:
+        descriptor = message.DESCRIPTOR
+        if descriptor.full_name.startswith(_KNOWN):
+            return self._known(message)
+        self._left -= 1 + len(descriptor.fields)
+        if self._left < 0:
+            raise UndecodableError(f"it has more than {CONSOLE_DECODED_FIELDS_MAX:,} fields")
+        found = {}
+        for field in descriptor.fields:
+            if field.has_presence and not message.HasField(field.name):
+                continue
+            value = getattr(message, field.name)
+            if not field.is_repeated:
+                found[field.name] = self._single(field, value)
+            elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+                of_value = field.message_type.fields_by_name["value"]
+                found[field.name] = {str(k): self._single(of_value, value[k]) for k in value}
+            else:
+                found[field.name] = [self._single(field, each) for each in value]
+        return found
+
+    def _single(self, field: Any, value: Any) -> Any:
+        if field.message_type is not None:
+            return self.of(value)
+        if field.enum_type is not None:
+            named = field.enum_type.values_by_number.get(value)
+            return value if named is None else named.name
+        return value
 
 
 def _after_indexes(raw: bytes) -> int:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
 from dragoman.console.records.filters.patterns import PatternError, compiled_pattern
@@ -31,6 +31,10 @@ from dragoman.console.records.filters.syntax import (
     Truth,
     parse,
 )
+from dragoman.limits import CONSOLE_PATTERN_INSTRUCTIONS_MAX
+
+#: Comparing an item takes as long as searching so many characters.
+_STEPS_PER_ITEM: Final = 200
 
 
 class UnreadableError(Exception):
@@ -56,6 +60,9 @@ class Examined(Protocol):
     def value_data(self) -> Any: ...
     def header_data(self, name: str) -> Any: ...
 
+    def spend(self, steps: int) -> None:
+        """Count work on this record. Raises `UnreadableError` when it is too much."""
+
 
 #: None: unknown.
 Matches: TypeAlias = Callable[[Examined], bool | None]
@@ -71,7 +78,29 @@ _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 def compiled(text: str, now_ms: int) -> Matches:
     """Raises `FilterError`."""
-    return _condition(parse(text, now_ms))
+    condition = parse(text, now_ms)
+    _bound_patterns(condition)
+    return _condition(condition)
+
+
+def _bound_patterns(given: Condition) -> None:
+    """Records are examined a slice at a time, and all patterns of a filter search all of it."""
+    size = 0
+    for pattern, position in _patterns(given):
+        size += int(_compiled(pattern, position).programsize)
+        if size > CONSOLE_PATTERN_INSTRUCTIONS_MAX:
+            raise FilterError("the patterns are too large: repeat less, or look for less", position)
+
+
+def _patterns(given: Condition) -> Iterator[tuple[str, int]]:
+    match given:
+        case Both(parts) | Either(parts):
+            for part in parts:
+                yield from _patterns(part)
+        case Not(inner):
+            yield from _patterns(inner)
+        case Compare("matches", _, Constant(pattern), position):
+            yield str(pattern), position
 
 
 def _condition(given: Condition) -> Matches:
@@ -144,7 +173,8 @@ def _guarded(part: Matches) -> Matches:
     def matches(record: Examined) -> bool | None:
         try:
             return part(record)
-        except UnreadableError:
+        except (UnreadableError, RecursionError):
+            # Values may be as deep as the interpreter goes, and a filter compares deeper down.
             return None
 
     return matches
@@ -294,8 +324,10 @@ def _contains(get: Get, wanted: Get) -> Matches:
         if found is None or part is None:
             return False
         if isinstance(found, str):
+            record.spend(len(found))
             return part in found if isinstance(part, str) else None
         if isinstance(found, list):
+            record.spend(len(found) * _STEPS_PER_ITEM)
             return any(_equal(each, part) for each in found)
         if isinstance(found, dict):
             return part in found if isinstance(part, str) else None
@@ -317,13 +349,17 @@ def _text_test(get: Get, wanted: Get, test: Callable[[str, str], bool]) -> Match
 
 
 def _pattern(get: Get, pattern: str, position: int) -> Matches:
-    search = _compiled(pattern, position).search
+    compiled_ = _compiled(pattern, position)
+    search, size = compiled_.search, int(compiled_.programsize)
 
     def matches(record: Examined) -> bool | None:
         found = get(record)
         if found is None:
             return False
-        return search(found) is not None if isinstance(found, str) else None
+        if not isinstance(found, str):
+            return None
+        record.spend(len(found) * size)
+        return search(found) is not None
 
     return matches
 

@@ -2,7 +2,7 @@
 
 import { get, query } from "../api.js";
 import { fill, h } from "../dom.js";
-import { bytes, time } from "../format.js";
+import { bytes, number, time } from "../format.js";
 import { badge, copyButton, facts, problem } from "../parts.js";
 import { bytesOf, coloured, hexadecimal, isJson, pretty } from "./content.js";
 
@@ -54,17 +54,18 @@ export class Details {
       h("p", {}, copyButton("link", () => new URL(this.address(record.partition, record.offset), location.href).href, "Copy link")),
       part("Key", record.key, `records/bytes${query({ ...where, part: "key" })}`),
       part("Value", record.value, `records/bytes${query({ ...where, part: "value" })}`),
-      h("section", {}, h("h3", {}, `Headers (${record.headers.length})`), headers(record.headers)),
+      h("section", {}, h("h3", {}, `Headers (${number(record.header_count)})`), headers(record)),
     ];
   }
 }
 
-function headers(given) {
+function headers({ headers: given, header_count: count }) {
   if (!given.length) return h("p", { class: "muted" }, "None.");
   const cell = (shown) => (shown === null ? badge("null") : h("span", { class: "mono" }, shown.text, shown.is_cut ? "…" : ""));
-  return h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Headers" },
+  const rest = count > given.length ? h("p", { class: "muted" }, `The first ${number(given.length)} are shown; an export has all.`) : null;
+  return [rest, h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Headers" },
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Name"), h("th", { scope: "col" }, "Value"))),
-      h("tbody", {}, given.map((each) => h("tr", {}, h("td", { class: "mono" }, each.name), h("td", { class: "wrap" }, cell(each.value)))))));
+      h("tbody", {}, given.map((each) => h("tr", {}, h("td", { class: "mono" }, each.name), h("td", { class: "wrap" }, cell(each.value)))))))];
 }
 
 function part(title, shown, download) {
