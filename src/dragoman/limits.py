@@ -1506,7 +1506,7 @@ CONSOLE_DECODED_FIELDS_MAX = 1_000_000
 #: Steps that a filter takes for one record: characters that are searched, times the instructions of
 #: a pattern. More: the answer for the record is unknown.
 CONSOLE_FILTER_STEPS_MAX = 300_000_000
-#: Instructions of all patterns of a filter. More: refused.
+#: Instructions of all patterns of a filter, or of one for names of topics. More: refused.
 CONSOLE_PATTERN_INSTRUCTIONS_MAX = 4000
 
 # ---- queries of the console

@@ -149,6 +149,7 @@ async def test_tail_follows_named_topics_and_those_that_match(
         ({"pattern": "^nothing"}, 404, "no topic matches '^nothing'"),
         ({}, 404, "name a topic to follow"),
         ({"pattern": "("}, 400, "is no pattern of RE2"),
+        ({"pattern": "(?:a{1,30}){200}"}, 400, "the patterns are too large"),
         ({"topics": ["one", "two"], "partitions": [0]}, 400, "of a single topic only"),
         ({"topics": [str(n) for n in range(201)]}, 400, "length <= 200"),
     ],
@@ -170,6 +171,8 @@ async def test_pattern_does_not_follow_internal_topics(
         _, start = await anext(events)
     assert "plain" in start["topics"]
     assert not any(each.startswith("__") for each in start["topics"])
+
+
 async def test_large_records_are_looked_at_in_turns_of_their_own() -> None:
     class CountedTurns(Turns):
         count = 0
@@ -183,8 +186,8 @@ async def test_large_records_are_looked_at_in_turns_of_their_own() -> None:
     matches = compiled('value contains "y"', 0)
     tail = RunningTail(
         KafkaClient("127.0.0.1:1"),
-        Tail(topic="large"),
-        decoders,
+        Tail(topics=("large",)),
+        {"large": decoders},
         matches,
         turns,
         lambda: 0.0,

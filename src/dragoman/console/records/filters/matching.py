@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
-from dragoman.console.records.filters.patterns import PatternError, compiled_pattern
+from dragoman.console.records.filters.patterns import TOO_LARGE, PatternError, compiled_pattern
 from dragoman.console.records.filters.syntax import (
     Both,
     Compare,
@@ -89,7 +89,7 @@ def _bound_patterns(given: Condition) -> None:
     for pattern, position in _patterns(given):
         size += int(_compiled(pattern, position).programsize)
         if size > CONSOLE_PATTERN_INSTRUCTIONS_MAX:
-            raise FilterError("the patterns are too large: repeat less, or look for less", position)
+            raise FilterError(TOO_LARGE, position)
 
 
 def _patterns(given: Condition) -> Iterator[tuple[str, int]]:
