@@ -44,7 +44,7 @@ def console_pages(broker: BrokerProcess) -> list[tuple[str, str]]:
     """What to look at, and where."""
     pages = f"{broker.console_url}/#"
     return [
-        ("a lag that comes, goes", f"{pages}/groups/reports"),
+        ("a lag, up and down", f"{pages}/groups/reports"),
         ("records by a filter", f"{pages}/topics/sales/records?{urlencode(_SEARCH)}"),
         ("a topic by SQL", f"{pages}/sql?{urlencode(_QUERY, safe='(*),')}"),
     ]

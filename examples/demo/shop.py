@@ -63,7 +63,7 @@ _DELIVERY: Final = {
     ],
 }
 #: Of the sales of a till, one in so many has no city, or is cut off in the middle.
-_HOMELESS, _CUT = 40, 60
+_HOMELESS, _CUT = 100, 150
 #: Seconds between sales of a till, on average; and how long the wave of busy and calm times is.
 _PAUSE_S, _WAVE_S = 0.8, 240.0
 _LOOK_S: Final = 0.5
@@ -208,13 +208,13 @@ class Shop:
                 await asyncio.sleep(_LOOK_S)
 
     async def _reports(self) -> None:
-        """Rests, and catches up: its lag grows and shrinks."""
+        """Catches up, and rests for a minute: its lag grows and shrinks."""
         with closing(Consumer(self._kafka("reports"))) as consumer:
             consumer.subscribe([SALES])
             while True:
-                await asyncio.sleep(_REPORT_S)
-                while consumer.consume(_REPORTED_AT_ONCE, timeout=0):
-                    await asyncio.sleep(_LOOK_S)
+                read = len(consumer.consume(_REPORTED_AT_ONCE, timeout=0))
+                is_done = 0 < read < _REPORTED_AT_ONCE
+                await asyncio.sleep(_REPORT_S if is_done else _LOOK_S)
 
     async def _shipping(self) -> None:
         async with (

@@ -13,17 +13,18 @@ const BOTTOM = 24;
 const COLORS = 8;
 
 /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. `show` formats values. */
-export function chart(title, times, series, show) {
-  const made = new Chart(title, show);
+export function chart(title, times, series, show, options = {}) {
+  const made = new Chart(title, show, 10, options);
   made.draw(times, series);
   return made.element;
 }
 
 /** A chart that is drawn again and again; the reading under the pointer stays. */
 export class Chart {
-  /** `base` 1024 rounds the axis as sizes in bytes are shown. */
-  constructor(title, show, base = 10) {
+  /** `base` 1024 rounds the axis as sizes in bytes are shown; `isNarrow`: three stand in a row. */
+  constructor(title, show, base = 10, { isNarrow = false } = {}) {
     this.base = base;
+    this.isNarrow = isNarrow;
     this.title = title;
     this.show = show;
     this.at = null;
@@ -40,8 +41,8 @@ export class Chart {
       return;
     }
     const top = rounded(Math.max(...known) || 1, this.base);
-    // Text keeps its size on a small screen.
-    const width = window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
+    // Text keeps its size on a small screen, and in a narrow card.
+    const width = this.isNarrow || window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
     const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const last = times.length - 1;
