@@ -11,7 +11,7 @@ _WARMEST = (
     "select key, max(value.celsius) warmest from readings group by key order by 2 desc limit 3"
 )
 _SEARCH = {"from": "earliest", "filter": "value.amount > 200"}
-_QUERY = {"q": "select key, count(*) as sold from sales group by key"}
+_QUERY = {"topic": "sales", "q": "select key, count(*) as sold from sales group by key"}
 
 
 def next_steps(broker: BrokerProcess, table_path: str) -> list[tuple[str, str]]:

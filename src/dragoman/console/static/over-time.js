@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { figuresOf, rangeChoice } from "./figures.js";
 
 /**
- * `charts`: [{title, figures: {name: title}, show}]. `labels` are those that a series must have;
+ * `charts`: [{title, figures: {name: title}, show, base}]. `labels` are those that a series must have;
  * `query` goes to the node as it is, such as {topics: [...]}.
  */
 export class OverTime {
@@ -31,7 +31,7 @@ export class OverTime {
     fill(this.place, this.charts.map((each) => {
       const lines = Object.entries(each.figures).flatMap(([name, title]) =>
         mine.filter((series) => series.name === name).map((series) => ({ name: title || Object.values(series.labels).join(" "), values: series.values })));
-      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show, { isNarrow: this.charts.length > 2 }));
+      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show, each.base, { isNarrow: this.charts.length > 2 }));
     }));
   }
 }

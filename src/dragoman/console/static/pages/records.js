@@ -242,7 +242,7 @@ class RecordsPage {
   follow({ scanned, matched, shown, dropped, unknown, skipped }) {
     const parts = [
       `${plural(matched, "record")} matched`, `${number(scanned)} scanned`, `${number(shown - this.passed)} shown`,
-      `${number(dropped)} dropped: too many to show`,
+      `${number(dropped)} dropped${dropped ? ": too many to show" : ""}`,
       this.passed ? `${number(this.passed)} passed while paused` : null,
       unknown ? `${number(unknown)} unknown to the filter` : null,
       skipped ? `${number(skipped)} not looked at: the console could not keep up` : null,

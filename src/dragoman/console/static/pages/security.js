@@ -93,7 +93,7 @@ async function showUser(place, { state, signal }, name) {
       await refresh();
     }
   });
-  fill(place, h("p", {}, link("#/security", "Users")), h("h1", {}, name), readOnlyNote(state), figures, actions,
+  fill(place, h("p", { class: "crumb" }, link("#/security", "Users")), h("h1", {}, name), readOnlyNote(state), figures, actions,
     card("API tokens", h("div", { class: "bar" }, make), tokens.element), card("Rules for this user", rules.element),
     equivalent(`dragoman user describe ${shell(name)} --server ${state.server}`, `GET ${state.server}/${path}`));
 
