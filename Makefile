@@ -55,7 +55,7 @@ endef
 $(VENV)/demo.stamp: $(INSTALLED)
 	$(call make_venv,$(VENV))
 	@echo "installing what the broker and the demo need (Spark is large: this takes minutes)"
-	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo,cdc,pipelines]'
+	@$(BIN)/pip install $(PIP_FLAGS) --editable '.[demo,cdc,pipelines,console]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(INSTALLED)

@@ -57,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             screen.open_with_title()
             play(steps, stage)
             if options.exit:
+                spark.kill()
                 shop.close()
                 play(last_steps, stage)
             else:
@@ -68,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
             status = broker.stop()
         except KeyboardInterrupt:
             screen.say("\nstopping")
+            spark.kill()
             shop.close()
             status = broker.stop()
         except SparkJobError as failure:

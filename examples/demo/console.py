@@ -10,11 +10,25 @@ from http.cookiejar import CookieJar
 from typing import Any, Final
 
 from demo.broker_process import CONSOLE_PASSWORD, CONSOLE_USER
-from demo.shop import GROUPS, LEFT, UNREADABLE
+from demo.shop import GROUPS, LEFT, SALES, UNREADABLE
 from demo.story import DemoError, Stage, Step
-from dragoman.api.access_values import NewUser, UserDescription
+from dragoman.api.access_values import (
+    AccessRule,
+    AccessRules,
+    NewUser,
+    Operation,
+    Resource,
+    UserDescription,
+)
 from dragoman.cli.remote import Remote
 
+#: For the page about security; in an open node rules do not count.
+_RULES: Final = AccessRules(
+    rules=tuple(
+        AccessRule(principal="User:reports", operation=Operation.READ, resource=resource, name=name)
+        for resource, name in ((Resource.TOPIC, SALES), (Resource.GROUP, "reports"))
+    )
+)
 #: `billing` has two, and the others one each, but that mlog knows no members.
 _MEMBERS: Final = len(GROUPS)
 _WAIT_SECONDS_MAX: Final = 60.0
@@ -50,8 +64,10 @@ class _Visitor:
 
 
 def _show(stage: Stage) -> str:
+    node = Remote(stage.broker.http_url)
     user = NewUser(name=CONSOLE_USER, password=CONSOLE_PASSWORD)
-    Remote(stage.broker.http_url).post("/api/v1/security/users", user, UserDescription)
+    node.post("/api/v1/security/users", user, UserDescription)
+    node.send("/api/v1/security/rules", _RULES)
     stage.screen.note("until every screen has something to show")
     visitor = _Visitor(stage.broker.console_url)
     if "<title>" not in visitor.page():

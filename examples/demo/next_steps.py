@@ -11,7 +11,7 @@ _WARMEST = (
     "select key, max(value.celsius) warmest from readings group by key order by 2 desc limit 3"
 )
 _SEARCH = {"from": "earliest", "filter": "value.amount > 200"}
-_QUERY = {"q": "select key, count(*) as sold from sales group by key"}
+_QUERY = {"topic": "sales", "q": "select key, count(*) as sold from sales group by key"}
 
 
 def next_steps(broker: BrokerProcess, table_path: str) -> list[tuple[str, str]]:
@@ -44,7 +44,7 @@ def console_pages(broker: BrokerProcess) -> list[tuple[str, str]]:
     """What to look at, and where."""
     pages = f"{broker.console_url}/#"
     return [
-        ("a lag that comes, goes", f"{pages}/groups/reports"),
+        ("a lag, up and down", f"{pages}/groups/reports"),
         ("records by a filter", f"{pages}/topics/sales/records?{urlencode(_SEARCH)}"),
         ("a topic by SQL", f"{pages}/sql?{urlencode(_QUERY, safe='(*),')}"),
     ]

@@ -62,10 +62,10 @@ _DELIVERY: Final = {
         {"name": "km", "type": "double"},
     ],
 }
-#: Of the sales of a till, one in so many has no city, or is cut off in the middle.
-_HOMELESS, _CUT = 40, 60
+#: One sale in so many has no city, or is cut off before its end.
+_HOMELESS, _CUT = 101, 151
 #: Seconds between sales of a till, on average; and how long the wave of busy and calm times is.
-_PAUSE_S, _WAVE_S = 0.8, 240.0
+_PAUSE_S, _WAVE_S = 1.2, 240.0
 _LOOK_S: Final = 0.5
 _REPORT_S: Final = 60.0
 _REPORTED_AT_ONCE: Final = 12
@@ -136,8 +136,7 @@ class Shop:
 
     # ---- who writes
 
-    async def _till(self, number: int) -> None:
-        name = TILLS[number]
+    async def _till(self, till: int) -> None:
         openers = {
             "kafka": self._by_kafka,
             "rocketmq": self._by_rocketmq,
@@ -145,9 +144,9 @@ class Shop:
             "cursus": self._by_cursus,
             "mlog": self._by_mlog,
         }
-        async with openers[name]() as sell:
+        async with openers[TILLS[till]]() as sell:
             for turn in _turns():
-                await sell(*_sale(name, turn, number + turn * len(TILLS)))
+                await sell(*_sale(till + turn * len(TILLS)))
                 wave = math.sin(asyncio.get_running_loop().time() / _WAVE_S * 2 * math.pi)
                 await asyncio.sleep(_PAUSE_S * (1 - 0.6 * wave))
 
@@ -208,13 +207,13 @@ class Shop:
                 await asyncio.sleep(_LOOK_S)
 
     async def _reports(self) -> None:
-        """Rests, and catches up: its lag grows and shrinks."""
+        """Catches up, and rests for a minute: its lag grows and shrinks."""
         with closing(Consumer(self._kafka("reports"))) as consumer:
             consumer.subscribe([SALES])
             while True:
-                await asyncio.sleep(_REPORT_S)
-                while consumer.consume(_REPORTED_AT_ONCE, timeout=0):
-                    await asyncio.sleep(_LOOK_S)
+                read = len(consumer.consume(_REPORTED_AT_ONCE, timeout=0))
+                is_done = 0 < read < _REPORTED_AT_ONCE
+                await asyncio.sleep(_REPORT_S if is_done else _LOOK_S)
 
     async def _shipping(self) -> None:
         async with (
@@ -288,21 +287,21 @@ def _turns() -> Iterator[int]:
         turn += 1
 
 
-def _sale(till: str, turn: int, number: int) -> tuple[str, bytes]:
-    """Key and value. Some have no city, and some no end."""
+def _sale(number: int) -> tuple[str, bytes]:
+    """Key and value."""
     item = list(_PRICES)[number * 7 % 11 % len(_PRICES)]
     pieces = 1 + number * 13 % 17 % 4
-    city = None if turn % _HOMELESS == 1 else _CITIES[number * 3 % 7 % len(_CITIES)]
+    city = None if number % _HOMELESS == 7 else _CITIES[number * 3 % 7 % len(_CITIES)]
     sale = {
         "id": number,
-        "till": till,
+        "till": TILLS[number % len(TILLS)],
         "city": city,
         "item": item,
         "pieces": pieces,
         "amount": round(pieces * _PRICES[item], 2),
     }
     value = json.dumps(sale).encode()
-    return item, value[:-9] if turn % _CUT == 2 else value
+    return item, value[:-9] if number % _CUT == 11 else value
 
 
 def _shipped(message: ReceivedMessage) -> Later | None:
@@ -314,7 +313,7 @@ def _shipped(message: ReceivedMessage) -> Later | None:
     if sale["city"] is None:
         return Later(_DEAD_LETTER)
     is_first = message.reconsume_times == 0
-    return Later(_LEVEL_OF_10_SECONDS) if is_first and sale["id"] % 25 == 0 else None
+    return Later(_LEVEL_OF_10_SECONDS) if is_first and sale["id"] % 31 == 0 else None
 
 
 def _delivery(turn: int) -> bytes:

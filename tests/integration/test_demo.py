@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from dragoman.installation import install_command
@@ -69,6 +71,15 @@ class ServingDemo:
         )
         return ran.stdout
 
+    def console(self, path: str) -> list[dict[str, Any]]:
+        """A list of the console, with the login that the last lines name."""
+        pattern = r"The console is at (\S+) \(log in as (\w+), password (\w+)\)"
+        ((url, user, password),) = re.findall(pattern, self.shown)
+        with httpx.Client(base_url=url, trust_env=False) as browser:
+            login = browser.post("/session", json={"user": user, "password": password})
+            assert login.status_code == 204
+            return list(browser.get(f"/{path}").json()["items"])
+
     def end(self, number: signal.Signals) -> str:
         """The rest of what it prints."""
         self.process.send_signal(number)
@@ -84,7 +95,7 @@ def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
 ) -> None:
     """The one run with Spark, which takes most of the time."""
     demo = ServingDemo(tmp_path, "--records", "1000")
-    assert demo.shown.count(" ✓ ") == 19, demo.shown
+    assert demo.shown.count(" ✓ ") == 21, demo.shown
     assert demo.shown.count("1,000, each once, in order") == 2
     assert "00000000000000000000.0.log" in demo.shown
     assert "1,000 readings, 5-minute windows" in demo.shown
@@ -98,6 +109,8 @@ def test_every_step_is_shown_and_lines_to_copy_work_until_it_is_interrupted(
     found = re.findall(r"^ +(\w+) +(\d+)$", counted.partition(" ✓ ")[0], re.MULTILINE)
     assert found == [(protocol, "2") for protocol in PROTOCOLS]
     assert "4 rows, equal to the source" in demo.shown
+    assert re.search(r"shop: \d+ rows for takings, \d+ rows for goods", demo.shown)
+    assert demo.console("lists/pipelines")[0]["state"] == "running"
     assert "The broker stopped cleanly" in demo.end(signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
 
@@ -125,7 +138,9 @@ def test_all_readers_are_shown_what_all_writers_wrote(tmp_path: Path) -> None:
 def test_demo_exits_by_itself_on_request(tmp_path: Path) -> None:
     result = _run(tmp_path, "--exit", "--without-spark", "--records", "100")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count(" ✓ ") == 13
+    assert result.stdout.count(" ✓ ") == 15
+    assert re.search(r"✓ Fill the console +http://127\.0\.0\.1:\d+ shows", result.stdout)
+    assert "slot and publication are gone" in result.stdout
     assert "The broker stopped cleanly" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -133,6 +148,10 @@ def test_demo_exits_by_itself_on_request(tmp_path: Path) -> None:
 def test_serves_until_it_is_terminated(tmp_path: Path) -> None:
     demo = ServingDemo(tmp_path, "--without-spark", "--without-postgres", "--records", "100")
     assert "topic of windows" not in demo.shown
+    assert demo.shown.count("/#/") == 3
+    groups = {each["group"]: each["members"] for each in demo.console("lists/group-usage")}
+    assert groups["billing"] == 2
+    assert groups["forecast"] == 0
     assert "The broker stopped cleanly" in demo.end(signal.SIGTERM)
     assert list(tmp_path.iterdir()) == []
 

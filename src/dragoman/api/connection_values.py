@@ -15,7 +15,7 @@ class ConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     listener: str
     #: Empty while the first bytes on the listener `any` have not shown it.
     protocol: str
-    #: Address and port.
+    #: Address and port; empty over a local socket, as from the console.
     peer: str
     #: The principal, such as `User:alice`; empty before the first request of HTTP.
     user: str

@@ -105,7 +105,7 @@ class ConnectionService:
             id=name,
             listener=name.rpartition("-")[0],
             protocol="http",
-            peer=_text(found.client or ("", 0)),
+            peer="" if found.client is None else _text(found.client),
             user=found.user,
             client_id="",
             encrypted=found.is_encrypted,

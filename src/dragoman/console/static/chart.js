@@ -11,19 +11,23 @@ const RIGHT = 10;
 const TOP = 10;
 const BOTTOM = 24;
 const COLORS = 8;
+/** Ends of an axis of seconds: halves of them are short to say, too. */
+const SECONDS = [2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 43200, 86400];
 
 /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. `show` formats values. */
-export function chart(title, times, series, show) {
-  const made = new Chart(title, show);
+export function chart(title, times, series, show, base, options) {
+  const made = new Chart(title, show, base, options);
   made.draw(times, series);
   return made.element;
 }
 
 /** A chart that is drawn again and again; the reading under the pointer stays. */
 export class Chart {
-  /** `base` 1024 rounds the axis as sizes in bytes are shown. */
-  constructor(title, show, base = 10) {
+  /** `base` rounds the axis as values are shown: 1024 for bytes, 60 for seconds. `isNarrow`: three
+   * stand in a row. */
+  constructor(title, show, base = 10, { isNarrow = false } = {}) {
     this.base = base;
+    this.isNarrow = isNarrow;
     this.title = title;
     this.show = show;
     this.at = null;
@@ -35,13 +39,13 @@ export class Chart {
   draw(times, series) {
     const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
     if (times.length < 2 || !known.length) {
-      fill(this.place, h("p", { class: "muted" }, "No figures yet: nodes take a sample every 15 seconds."));
+      fill(this.place, h("p", { class: "muted" }, "No figures in this time; nodes take a sample every 15 seconds."));
       fill(this.reading);
       return;
     }
     const top = rounded(Math.max(...known) || 1, this.base);
-    // Text keeps its size on a small screen.
-    const width = window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
+    // Text keeps its size on a small screen, and in a narrow card.
+    const width = this.isNarrow || window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
     const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const last = times.length - 1;
@@ -104,6 +108,7 @@ function path(times, values, x, y) {
 
 /** The end of an axis: not below the value, and easy to halve. */
 function rounded(value, base) {
+  if (base === 60 && value > 1) return SECONDS.find((each) => each >= value * 0.9999) ?? rounded(value / 86400, 10) * 86400;
   const unit = base === 1024 ? 1024 ** Math.max(0, Math.floor(Math.log(value) / Math.log(1024))) : 1;
   const power = 10 ** Math.floor(Math.log10(value / unit));
   return [1, 2, 4, 6, 10].map((each) => each * power * unit).find((each) => each >= value * 0.9999);

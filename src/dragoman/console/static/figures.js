@@ -4,7 +4,9 @@ import { post } from "./api.js";
 import { h } from "./dom.js";
 import { isMissing } from "./format.js";
 
-export const RANGES = [["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
+/** The least that a chart of a node without a longer history shows. */
+const SHOWN_MS_MIN = 5 * 60 * 1000;
+export const RANGES = [["-5m", "5 minutes"], ["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
 
 /** Ask for figures: `{names, topics, groups, from, per_node}`. */
 export async function figuresOf(wanted, signal) {
@@ -16,8 +18,9 @@ export const newestOf = (names, signal, more = {}) => figuresOf({ names, from: "
 
 export class Figures {
   constructor(found) {
-    this.times = found.times;
-    this.series = found.series;
+    const begin = beginOf(found);
+    this.times = found.times.slice(begin);
+    this.series = found.series.map((each) => ({ ...each, values: each.values.slice(begin) }));
     this.leftOut = found.left_out;
     this.unreachable = found.unreachable;
   }
@@ -59,6 +62,13 @@ export class Figures {
     if (!columns.length) return { name: title, values: this.times.map(() => null) };
     return { name: title, values: columns.reduce((one, other) => one.map((value, index) => added(value, other[index]))) };
   }
+}
+
+/** The first sample to show: a history that is shorter than the range fills the chart. */
+function beginOf({ times, series }) {
+  const known = series.map((each) => each.values.findIndex((value) => !isMissing(value))).filter((index) => index >= 0);
+  const newest = times.findLastIndex((ms) => ms <= times.at(-1) - SHOWN_MS_MIN);
+  return Math.max(0, Math.min(newest, ...known));
 }
 
 const added = (one, other) => (isMissing(one) ? other : isMissing(other) ? one : one + other);

@@ -1,13 +1,11 @@
-// Charts of the nodes' histories, for an hour or a week.
+// Charts of the nodes' histories, beside each other.
 
-import { post } from "./api.js";
 import { chart } from "./chart.js";
 import { fill, h } from "./dom.js";
-
-const SPANS = { "-1h": "1 hour", "-7d": "1 week" };
+import { figuresOf, rangeChoice } from "./figures.js";
 
 /**
- * `charts`: [{title, figures: {name: title}, show}]. `labels` are those that a series must have;
+ * `charts`: [{title, figures: {name: title}, show, base}]. `labels` are those that a series must have;
  * `query` goes to the node as it is, such as {topics: [...]}.
  */
 export class OverTime {
@@ -16,28 +14,24 @@ export class OverTime {
     this.labels = Object.entries(labels);
     this.signal = signal;
     this.query = query;
-    this.span = "-1h";
-    this.buttons = Object.entries(SPANS).map(([span, title]) =>
-      h("button", { type: "button", "aria-pressed": String(span === this.span), onclick: () => this.choose(span) }, title));
+    this.range = "-1h";
+    const choice = rangeChoice((range) => {
+      this.range = range;
+      this.refresh().catch(() => {});
+    });
     this.place = h("div", { class: "cards" });
     this.element = h("section", { "aria-label": "Over time" },
-      h("div", { class: "bar", role: "group", "aria-label": "Time shown" }, this.buttons), this.place);
-  }
-
-  async choose(span) {
-    this.span = span;
-    for (const [index, each] of Object.keys(SPANS).entries()) this.buttons[index].setAttribute("aria-pressed", String(each === span));
-    await this.refresh().catch(() => {});
+      h("div", { class: "heading" }, h("h2", {}, "Over time"), h("label", { class: "inline" }, "Charts of", choice)), this.place);
   }
 
   async refresh() {
     const names = this.charts.flatMap((each) => Object.keys(each.figures));
-    const found = await post("api/v1/figures/query", { names, from: this.span, ...this.query }, this.signal);
+    const found = await figuresOf({ names, from: this.range, ...this.query }, this.signal);
     const mine = found.series.filter((each) => this.labels.every(([name, value]) => each.labels[name] === value));
     fill(this.place, this.charts.map((each) => {
       const lines = Object.entries(each.figures).flatMap(([name, title]) =>
         mine.filter((series) => series.name === name).map((series) => ({ name: title || Object.values(series.labels).join(" "), values: series.values })));
-      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show));
+      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show, each.base, { isNarrow: this.charts.length > 2 }));
     }));
   }
 }

@@ -2,7 +2,8 @@
 
 A point at time T with step S is of the samples that ended after T - S and up to T. For steps of
 5 min and more these are the samples of 5 min, and of 15 s where no 5 min have passed yet. For
-shorter steps they are those of 15 s; older points are of the sample of 5 min that they are within.
+shorter steps they are those of 15 s; older points are of the sample of 5 min that they are within,
+unless the node began in these 5 min.
 A point without a sample is None: the node was down, or the series did not exist.
 """
 
@@ -13,7 +14,7 @@ from math import isfinite
 
 from dragoman.limits import HISTORY_COARSE_S
 from dragoman.telemetry.history.figures import Key
-from dragoman.telemetry.history.ring import Rings, Row, Steps, combined
+from dragoman.telemetry.history.ring import Ring, Rings, Row, Steps, combined
 
 #: Values that are looked at between two pauses.
 _AT_ONCE = 1000
@@ -53,8 +54,15 @@ def _placed(rings: Rings, times: range) -> list[tuple[int, Row]]:
         ]
     # Only times of the range: a clock that was wrong for a moment may have left others.
     begins = min((place for place, _ in fine), default=len(times))
-    older = [(place, row) for row in coarse for place in _within(row.at, times) if place < begins]
+    known = [row for row in coarse if not _is_of_the_beginning(row, rings.fine)]
+    older = [(place, row) for row in known for place in _within(row.at, times) if place < begins]
     return older + fine
+
+
+def _is_of_the_beginning(coarse: Row, fine: Ring) -> bool:
+    """Whether it is of the first fine samples ever: it says nothing about times before these."""
+    is_whole = len(fine.rows) < (fine.rows.maxlen or 0)
+    return is_whole and bool(fine.rows) and 0 <= coarse.at - fine.rows[0].at < HISTORY_COARSE_S
 
 
 def _place(at: int, times: range) -> int:

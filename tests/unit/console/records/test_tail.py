@@ -149,7 +149,7 @@ async def test_tail_follows_named_topics_and_those_that_match(
         ({"pattern": "^nothing"}, 404, "no topic matches '^nothing'"),
         ({}, 404, "name a topic to follow"),
         ({"pattern": "("}, 400, "is no pattern of RE2"),
-        ({"pattern": r"\pL{500}"}, 400, "the patterns are too large"),
+        ({"pattern": "(?:ab?c?d?e?f?){500}"}, 400, "the patterns are too large"),
         ({"topics": ["one", "two"], "partitions": [0]}, 400, "of a single topic only"),
         ({"topics": [str(n) for n in range(201)]}, 400, "length <= 200"),
     ],

@@ -122,6 +122,16 @@ def test_points_of_a_short_step_are_of_coarse_samples_before_the_last_hour() -> 
         )
 
 
+def test_points_before_the_first_sample_of_a_node_are_missing() -> None:
+    world = World()
+    world.recorder.stop()
+    world.offset_s = 195
+    world.recorder = world.started()
+    world.run(406)
+    before = [None] * (195 // 15)
+    assert world.values(FREE, 600, 15) == [*before, *[1 << 30] * (405 // 15)]
+
+
 def test_a_clock_that_was_wrong_for_a_moment_hides_no_older_sample() -> None:
     world = World()
     world.run(3 * 3600)

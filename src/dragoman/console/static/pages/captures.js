@@ -66,8 +66,8 @@ async function showCapture(place, { parts, state, signal }) {
   const overTime = new OverTime(
     [
       { title: "Rows captured", figures: { capture_rows_per_second: "rows" }, show: rate(number) },
-      { title: "Retained WAL", figures: { capture_retained_bytes: "retained", capture_lag_bytes: "not captured yet" }, show: bytes },
-      { title: "Behind the database", figures: { capture_lag_seconds: "age of the last change" }, show: duration },
+      { title: "Retained WAL", figures: { capture_retained_bytes: "retained", capture_lag_bytes: "not captured yet" }, show: bytes, base: 1024 },
+      { title: "Behind the database", figures: { capture_lag_seconds: "age of the last change" }, show: age, base: 60 },
     ],
     { capture: name },
     signal,
@@ -80,7 +80,7 @@ async function showCapture(place, { parts, state, signal }) {
       fill(findings, problem(error));
     }
   });
-  fill(place, h("p", {}, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions,
+  fill(place, h("p", { class: "crumb" }, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions,
     overTime.element,
     card("Snapshot by table", progress.element),
     h("div", { class: "cards" }, card("Definition", definition), card("What the database says", h("div", { class: "bar" }, check), findings)),

@@ -49,7 +49,7 @@ export async function showGroup(place, { parts, state, signal }) {
   );
   let range = "-1h";
   const records = new Chart("Lag in records", compact);
-  const seconds = new Chart("Behind for", duration);
+  const seconds = new Chart("Behind for", duration, 60);
   const note = h("p", { class: "muted", hidden: true });
   const choice = rangeChoice((value) => {
     range = value;

@@ -23,7 +23,7 @@ async function showList(place, { state, signal, search }) {
       { name: "lag", title: "Lag", of: (row) => row.lag_records, isNumber: true, show: compact, help: "Records that are not committed, of all topics" },
       { name: "age", title: "Behind for", of: (row) => row.seconds, isNumber: true, show: duration, help: "Age of the oldest record that is not committed; of the groups that the history keeps" },
     ],
-    { search: (row) => `${row.group} ${row.protocol} ${row.state} ${row.topics.join(" ")}`, placeholder: "Filter groups or their topics", label: "Groups",
+    { search: (row) => `${row.group} ${row.protocol} ${row.state} ${row.topics.join(" ")}`, placeholder: "Filter groups and topics", label: "Groups",
       key: (row) => row.group, empty: "There are no groups yet: they come with the first consumer that commits." },
   );
   if (search.get("filter")) table.filter(search.get("filter"));

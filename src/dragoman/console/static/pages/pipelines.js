@@ -75,7 +75,7 @@ async function showPipeline(place, { parts: [name], state, signal }) {
     { pipeline: name },
     signal,
   );
-  fill(place, h("p", {}, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, overTime.element, card("Sinks and jobs", table.element), card("Run", run),
+  fill(place, h("p", { class: "crumb" }, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, overTime.element, card("Sinks and jobs", table.element), card("Run", run),
     equivalent(`dragoman pipeline status ${shell(name)} --server ${state.server}`, `GET ${state.server}/api/v1/pipelines`));
   async function refresh() {
     const found = (await get("lists/pipelines", signal)).items.find((each) => each.name === name);

@@ -89,7 +89,7 @@ async function showUser(place, { state, signal }, name) {
     { label: "API tokens", empty: "The user has no API tokens." },
   );
   const rules = rulesTable(state, () => refresh());
-  fill(place, h("p", {}, link("#/security", "Users")), h("h1", {}, name), figures, actions,
+  fill(place, h("p", { class: "crumb" }, link("#/security", "Users")), h("h1", {}, name), figures, actions,
     card("API tokens", h("div", { class: "bar" }, action(state, "Make a token", makeToken)), tokens.element), card("Rules for this user", rules.element),
     equivalent(command(state, "user describe", name), `GET ${state.server}/${path}`));
 
