@@ -103,7 +103,12 @@ def dead_letters(page: Page, world: World) -> None:
     page.see(DEAD)
     page.see(SPARK_DEAD)
     page.see("reminders")
-    page.see("delayed and held records on node 1")
+    page.open("#/dead-letters/+delayed/reminders")
+    page.see("remind 3")
+    page.see("later")
+    page.browser.evaluate("document.querySelector('main tbody button').click()")
+    page.see("Its time has not come.", "dialog")
+    page.click("Close")
     page.open(f"#/dead-letters/{DEAD.replace('%', '%25')}")
     page.see("<script>window.hacked = 1</script>")
     page.click("Choose all shown")
@@ -258,6 +263,7 @@ PAGES: dict[str, tuple[str, Callable[[Page], None] | None]] = {
     "pipelines": ("#/pipelines", None),
     "pipeline": ("#/pipelines/orders-by-shop", None),
     "dead-letters": ("#/dead-letters", None),
+    "delayed": ("#/dead-letters/+delayed/reminders", None),
     "dead-letter-topic": (f"#/dead-letters/{DEAD.replace('%', '%25')}", None),
     "users": ("#/security", None),
     "user": ("#/security/users/carol", None),

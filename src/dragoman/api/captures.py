@@ -8,7 +8,7 @@ import msgspec
 
 from dragoman.api.access import Access, Rights
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.topics import page_of
+from dragoman.api.pages import page_of
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,

@@ -49,6 +49,25 @@ export async function settled(promise) {
   }
 }
 
+/** Nodes by name: `node 1, node 3`. */
+export const nodesNamed = (nodes) => nodes.map((each) => `node ${each}`).join(", ");
+
+/** A line that names nodes whose part of a list is missing; hidden without any. */
+export class Silent {
+  constructor(what) {
+    this.what = what;
+    this.element = h("p", { class: "warning", role: "status", hidden: true });
+  }
+
+  show(nodes) {
+    this.element.hidden = !nodes.length;
+    this.element.textContent = `No answer from ${nodesNamed(nodes)}: ${this.what}`;
+  }
+}
+
+/** A column with the node that a row is from. */
+export const nodeColumn = { name: "node", title: "Node", of: (row) => row.node, isNumber: true };
+
 /** A line to copy. */
 export function copied(name, text) {
   const button = h("button", {
