@@ -71,11 +71,16 @@ def wizard(page: Page, world: World) -> None:
     page.click("Check the database")
     page.see("wal_level is logical")
     page.click("Next")
-    page.type("Tables", "customers")
+    page.see("public.notes has no primary key or replica identity")
+    page.wait("document.querySelector('[aria-label=\"Capture public.customers\"]')")
+    page.browser.evaluate(
+        "document.querySelector('[aria-label=\"Capture public.customers\"]').click()"
+    )
+    page.wait("document.querySelector('[name=tables]').value === 'public.customers'")
     page.click("Check and go on")
     page.see("4. Summary")
     assert world.database_password not in page.text(), "the summary shows no password"
-    page.see("--dsn - --tables customers")
+    page.see("--dsn - --tables public.customers")
     page.click("Add the capture")
     page.see("Snapshot by table")
     world.wait(lambda: world.capture("notes")["status"]["state"] == "streaming", "the new capture")

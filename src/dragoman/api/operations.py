@@ -75,6 +75,7 @@ from dragoman.api.values import (
     Check,
     ClusterKeyStatus,
     ClusterStatus,
+    DatabaseTables,
     Elected,
     Election,
     Findings,
@@ -468,6 +469,16 @@ class Captures(Protocol):
         refuses=_REQUEST,
     )
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings: ...
+
+    @operation(
+        "POST",
+        "/api/v1/capture-tables",
+        "List the tables of a database, and what keeps each from being captured",
+        refuses=_REQUEST,
+    )
+    async def database_tables(self, caller: Caller, definition: Definition) -> DatabaseTables:
+        """All tables, whichever the definition names; the answer is recorded in the audit log."""
+        ...
 
 
 class Keys(Protocol):

@@ -43,6 +43,7 @@ from dragoman.api.values import (
     ClusterKeyStatus,
     ClusterStatus,
     ConfigValue,
+    DatabaseTables,
     Elected,
     Election,
     FewCopies,
@@ -315,6 +316,10 @@ class FakeCaptures(dict[str, CaptureDescription]):
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
         self._node.ask(wanted)
         return Findings(items=self._node.findings)
+
+    async def database_tables(self, caller: Caller, definition: Definition) -> DatabaseTables:
+        self._node.ask(definition)
+        return DatabaseTables(items=(), has_more=False)
 
 
 class Denying:

@@ -430,6 +430,13 @@ ROWS: Final[dict[str, list[Row]]] = {
             "describe capture c",
         ),
     ],
+    "database_tables": [
+        Row(lambda s: s.captures.database_tables(CALLER, DEFINITION), "create capture c"),
+        Row(
+            lambda s: s.captures.database_tables(CALLER, BORROWING),
+            "create capture c,alter cluster",
+        ),
+    ],
     "security_status": _cluster(lambda s: s.security.security_status(CALLER), "describe"),
     "find_rules": _cluster(lambda s: s.rules.find_rules(CALLER, RuleSearch()), "describe"),
     "add_rules": _cluster(lambda s: s.rules.add_rules(CALLER, AccessRules(rules=())), "alter"),
