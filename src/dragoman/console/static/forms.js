@@ -75,11 +75,4 @@ export function showDialog(title, content) {
 export const choice = (properties, options) =>
   h("select", properties, options.map(([value, text]) => h("option", { value, selected: value === properties.chosen }, text)));
 
-/** Keep a text as a file. */
-export function download(name, type, text) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
-  h("a", { href: address, download: name }).click();
-  URL.revokeObjectURL(address);
-}
-
 export { READ_ONLY, field } from "./actions.js";

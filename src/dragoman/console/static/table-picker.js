@@ -30,7 +30,7 @@ export class TablePicker {
     this.rows = [];
     this.table = new Table(
       [
-        { name: "chosen", title: "Capture", of: (row) => (this.reason(row) ? 1 : 0), show: (_, row) => this.box(row) },
+        { name: "chosen", title: "Capture", isChoice: true, of: (row) => (this.reason(row) ? 1 : 0), show: (_, row) => this.box(row) },
         { name: "table", title: "Table", of: named, show: (name) => h("span", { class: "mono" }, name) },
         { name: "key", title: "Key", of: (row) => (row.key ?? []).join(", ") },
         { name: "identity", title: "Replica identity", of: (row) => row.replica_identity ?? "default", help: "Which columns of the old row the database sends with a change" },

@@ -121,7 +121,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
   let rows = [];
   const table = new Table(
     [
-      { name: "chosen", title: "Chosen", of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
+      { name: "chosen", title: "Chosen", isChoice: true, of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
       { name: "place", title: "Partition/offset", of: keyOf, show: (text_, row) => h("button", { class: "quiet mono", onclick: () => inspect(row), "aria-label": `Show record ${text_}` }, text_) },
       { name: "time", title: "Time", of: (row) => row.timestamp, isNumber: true, show: (ms) => time(ms) },
       { name: "key", title: "Key", of: (row) => preview(row.key), show: (shown) => h("span", { class: "mono" }, shown) },
