@@ -48,6 +48,7 @@ _SECTIONS = {
     "delayed": "Connections and damage",
     "captures": "Captures",
     "capture-checks": "Captures",
+    "capture-tables": "Captures",
     "security": "Users, rules, keys and certificates",
     "pipelines": "Pipelines",
     "metrics": "Metrics",

@@ -1,4 +1,4 @@
-"""How this installation was made, and what installs an extra in the same way.
+"""How this installation was made, what it lacks, and what installs an extra in the same way.
 
 pip writes `direct_url.json` (PEP 610) beside the package when it was installed from a directory, a
 file or a repository. Without it, the package came from an index.
@@ -7,12 +7,16 @@ file or a repository. Without it, the package came from an index.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 _NAME = "dragoman"
+#: What the extra `console` installs for queries.
+QUERY_MODULES = ("duckdb", "numpy", "pyarrow")
 
 
 class _Directory(msgspec.Struct):
@@ -30,6 +34,11 @@ class DirectUrl(msgspec.Struct):
     url: str
     dir_info: _Directory | None = None
     vcs_info: _Repository | None = None
+
+
+def missing_modules(names: Iterable[str]) -> list[str]:
+    """Those of these modules that are not installed."""
+    return [each for each in names if find_spec(each) is None]
 
 
 def install_command(extra: str) -> str:

@@ -1281,6 +1281,8 @@ CAPTURE_CHECK_TIMEOUT_S = 15.0
 CAPTURE_ASK_TIMEOUT_S = 5.0
 #: Checks of databases in progress on a node, each a process. One more is refused.
 CAPTURE_CHECKS_MAX = 4
+#: Tables of a database that are listed for those who add a capture.
+CAPTURE_TABLES_LISTED_MAX = 1000
 
 # ---- captures: their processes
 

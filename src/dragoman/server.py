@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from dragoman.api.node_lists import OwnLists
 from dragoman.api.node_service import serve_other_nodes
 from dragoman.broker.broker import Broker, audit_file_of
 from dragoman.captures.kafka_access import local_access
@@ -118,6 +119,7 @@ class Node:
         self.is_known = False
         self.failure: OSError | DragomanError | None = None
         self._view: NodeView | None = None
+        self._own_lists: OwnLists | None = None
         self._metrics: NodeMetrics | None = None
         #: None until a moment after the start.
         self.history: Recorder | None = None
@@ -193,7 +195,9 @@ class Node:
             self.broker,
         )
         self.broker.attach(self.captures)
-        serve_other_nodes(self.broker, self.broker.leader_queues, lambda: self.history)
+        serve_other_nodes(
+            self.broker, self.broker.leader_queues, lambda: self.history, self.own_lists
+        )
         logins = CaptureLogins(self.broker.image, self.broker.keys, random)
         self.broker.logins.processes = logins
         self.capture_processes = CaptureProcesses(
@@ -333,6 +337,21 @@ class Node:
 
             self._metrics = NodeMetrics(self)
         return self._metrics
+
+    def own_lists(self) -> OwnLists:
+        """What this node alone knows, for the HTTP API of any node."""
+        if self._own_lists is None:
+            # Imported here: most nodes are never asked.
+            from dragoman.api.connections import ConnectionService
+            from dragoman.api.delayed import DelayedService
+            from dragoman.api.pipelines import PipelineReports
+
+            self._own_lists = OwnLists(
+                ConnectionService(self.broker, self.listeners, self.clock),
+                DelayedService(self.broker),
+                PipelineReports(self.clock, self.broker),
+            )
+        return self._own_lists
 
     def _http_view(self) -> NodeView:
         """Shared by the listeners with HTTP: each shows the pipelines that report to another."""

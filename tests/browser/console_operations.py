@@ -71,11 +71,16 @@ def wizard(page: Page, world: World) -> None:
     page.click("Check the database")
     page.see("wal_level is logical")
     page.click("Next")
-    page.type("Tables", "customers")
+    page.see("public.notes has no primary key or replica identity")
+    page.wait("document.querySelector('[aria-label=\"Capture public.customers\"]')")
+    page.browser.evaluate(
+        "document.querySelector('[aria-label=\"Capture public.customers\"]').click()"
+    )
+    page.wait("document.querySelector('[name=tables]').value === 'public.customers'")
     page.click("Check and go on")
     page.see("4. Summary")
     assert world.database_password not in page.text(), "the summary shows no password"
-    page.see("--dsn - --tables customers")
+    page.see("--dsn - --tables public.customers")
     page.click("Add the capture")
     page.see("Snapshot by table")
     world.wait(lambda: world.capture("notes")["status"]["state"] == "streaming", "the new capture")
@@ -103,7 +108,12 @@ def dead_letters(page: Page, world: World) -> None:
     page.see(DEAD)
     page.see(SPARK_DEAD)
     page.see("reminders")
-    page.see("delayed and held records on node 1")
+    page.open("#/dead-letters/+delayed/reminders")
+    page.see("remind 3")
+    page.see("later")
+    page.browser.evaluate("document.querySelector('main tbody button').click()")
+    page.see("Its time has not come.", "dialog")
+    page.click("Close")
     page.open(f"#/dead-letters/{DEAD.replace('%', '%25')}")
     page.see("<script>window.hacked = 1</script>")
     page.click("Choose all shown")
@@ -258,6 +268,7 @@ PAGES: dict[str, tuple[str, Callable[[Page], None] | None]] = {
     "pipelines": ("#/pipelines", None),
     "pipeline": ("#/pipelines/orders-by-shop", None),
     "dead-letters": ("#/dead-letters", None),
+    "delayed": ("#/dead-letters/+delayed/reminders", None),
     "dead-letter-topic": (f"#/dead-letters/{DEAD.replace('%', '%25')}", None),
     "users": ("#/security", None),
     "user": ("#/security/users/carol", None),

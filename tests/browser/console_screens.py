@@ -5,6 +5,7 @@ five protocols writing and reading meanwhile.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -179,6 +180,36 @@ def connection_is_closed(page: Page, node: BusyNode) -> None:
     page.see("is closed.")
 
 
+def what_is_shown_is_kept_as_files(page: Page, node: BusyNode) -> None:
+    page.open("#/topics")
+    page.see("invoices")
+    # A browser without a window has no folder for files: their text is taken here.
+    page.browser.evaluate(
+        "window.kept = []; HTMLAnchorElement.prototype.click = () => {}; URL.createObjectURL = "
+        "(blob) => { blob.text().then((text) => window.kept.push(text)); return ''; }"
+    )
+    page.type_filter("invoices")
+    page.click("CSV")
+    page.wait("window.kept.length === 1")
+    head, line, end = str(page.browser.evaluate("window.kept[0]")).split("\r\n")
+    assert head.startswith("Topic,Partitions,Replicas,Records,Size"), head
+    assert line.startswith("invoices,"), line
+    assert not end
+    page.go("#/groups/billing")
+    page.wait("document.querySelector('.chart .file:not([hidden])')", "no chart has figures")
+    page.browser.evaluate("document.querySelector('.chart .file:not([hidden])').click()")
+    page.wait("window.kept.length === 2")
+    head, *lines = str(page.browser.evaluate("window.kept[1]")).split("\r\n")
+    assert head == "time,records", head
+    assert any(re.fullmatch(r"20\d\d-[\d-]+T[\d:.]+Z,[\d.]+", each) for each in lines), lines
+    # Nothing becomes a formula in a spreadsheet; numbers stay what they are.
+    made = page.browser.evaluate(
+        "import('./static/files.js').then((files) => "
+        "files.csvOf([['=1+1', '-a', '+1', '@x', '\\tx', -5, null, 'a \"b\", c']]))"
+    )
+    assert made == '\'=1+1,\'-a,\'+1,\'@x,\'\tx,-5,,"a ""b"", c"\r\n', made
+
+
 def focus_stays_when_figures_change(page: Page, node: BusyNode) -> None:
     page.open("#/topics")
     link = (
@@ -216,6 +247,7 @@ SCENARIOS: Final[tuple[Callable[[Page, BusyNode], None], ...]] = (
     group_is_reset_after_a_dry_run,
     setting_is_changed,
     connection_is_closed,
+    what_is_shown_is_kept_as_files,
     focus_stays_when_figures_change,
 )
 

@@ -144,7 +144,8 @@ class World:
         ):
             for number in range(4):
                 body = f"remind {number}".encode()
-                producer.send(Message(topic="reminders", body=body, delay_level=18))
+                message = Message(topic="reminders", body=body, tags="later", delay_level=18)
+                producer.send(message)
 
     def _report_pipeline(self) -> None:
         now = time.time_ns() // 1_000_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dragoman.captures.control import Command, Finding, Report, Stop
+from dragoman.captures.control import Command, DatabaseTable, Finding, Report, Stop
 from dragoman.captures.definition import Definition
-from dragoman.captures.supervisor import Assignment, Findings, TakeEnd, TakeReport
+from dragoman.captures.supervisor import Assignment, Findings, Tables, TakeEnd, TakeReport
 from dragoman.errors import DragomanError
 from dragoman.outcome import Outcome
 
@@ -56,6 +56,9 @@ class FakeRunner:
         self.ran: list[Ran] = []
         self.refusal = ""
         self.findings: tuple[Finding, ...] | DragomanError = (Finding(level="ok", what="fine"),)
+        self.listed: tuple[DatabaseTable, ...] | DragomanError = (
+            DatabaseTable(schema="public", name="orders"),
+        )
         self.cleaned_up: list[str] = []
 
     def degradation(self, *, with_files: bool) -> str:
@@ -72,6 +75,11 @@ class FakeRunner:
     def check(self, _definition: Definition, /) -> Outcome[Findings]:
         outcome: Outcome[Findings] = Outcome()
         outcome.settle(self.findings)
+        return outcome
+
+    def tables(self, _definition: Definition, /) -> Outcome[Tables]:
+        outcome: Outcome[Tables] = Outcome()
+        outcome.settle(self.listed)
         return outcome
 
     def clean_up(self, definition: Definition, /) -> Outcome[Findings]:

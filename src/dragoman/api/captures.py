@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from dragoman.api.access import Access, Rights
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.topics import page_of
+from dragoman.api.pages import page_of
 from dragoman.api.values import (
     CaptureCheck,
     CaptureCommand,
     CaptureDescription,
     CapturePage,
+    DatabaseTables,
     Findings,
     Told,
 )
@@ -27,9 +29,12 @@ from dragoman.captures.service import Captures
 from dragoman.captures.supervisor import CaptureState
 from dragoman.config.user_names import problem_of
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.limits import CAPTURE_TABLES_LISTED_MAX
 from dragoman.net.future import future_of
 from dragoman.security.access import ANONYMOUS, Caller, Operation, Principal, Resource
 from dragoman.security.audit import AuditLog, administration
+
+T = TypeVar("T")
 
 
 class CaptureService:
@@ -118,13 +123,13 @@ class CaptureService:
         return Principal(kind, name)
 
     async def _recorded(
-        self, action: str, caller: Caller, name: str, work: Coroutine[object, None, None]
-    ) -> None:
+        self, action: str, caller: Caller, name: str, work: Coroutine[object, None, T]
+    ) -> T:
         """Do an act of administration, and record it with its result."""
         resource = f"{Resource.CAPTURE.value}:{name}"
         failure = ""
         try:
-            await future_of(work)
+            return await future_of(work)
         except DragomanError as error:
             # The text may quote the definition, whose address a client may have mistyped.
             failure = error.code
@@ -187,3 +192,11 @@ class CaptureService:
         else:
             raise ApiError(400, "invalid_request", "give either a name or a definition")
         return Findings(items=found)
+
+    async def database_tables(self, caller: Caller, definition: Definition) -> DatabaseTables:
+        """Raises what the creation of the capture would raise for the lack of a right."""
+        self._require_to_define(caller, definition)
+        work = self._captures.tables(definition)
+        found = await self._recorded("capture.tables", caller, definition.name, work)
+        most = CAPTURE_TABLES_LISTED_MAX
+        return DatabaseTables(items=found[:most], has_more=len(found) > most)

@@ -1,4 +1,4 @@
-"""The connections of this node, by listener, and their end at an operator's request."""
+"""The connections of a node, by listener, and their end at an operator's request."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from dragoman.api.access import Access, Rights
 from dragoman.api.connection_values import ConnectionPage, ConnectionStatus
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.topics import page_of
+from dragoman.api.node_requests import CloseConnection, ClosedConnection, ListConnections
+from dragoman.api.one_node import NodeBroker, OneNode
+from dragoman.api.pages import page_of
 from dragoman.broker.administration import Actor, note
 from dragoman.config.listeners import base_name
 from dragoman.net.channel import Channel, Channels
 from dragoman.security.access import Caller, Operation
 from dragoman.security.audit import AuditLog
+from dragoman.types import NodeId
 from dragoman.world import Clock
 
 if TYPE_CHECKING:
@@ -29,10 +32,7 @@ class ConnectionListeners(Protocol):
     def http_connections(self) -> Iterator[HttpConnection]: ...
 
 
-class ConnectionBroker(Rights, Protocol):
-    @property
-    def node_id(self) -> int: ...
-
+class ConnectionBroker(Rights, NodeBroker, Protocol):
     @property
     def audit(self) -> AuditLog: ...
 
@@ -45,34 +45,49 @@ class ConnectionService:
         self._listeners = listeners
         self._clock = clock
         self._access = Access(broker)
+        self._nodes = OneNode(broker)
 
-    def list_connections(
-        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    async def list_connections(
+        self, caller: Caller, listener: str, node: NodeId | None, after: str, limit: PageLimit
     ) -> ConnectionPage:
-        self._access.require_cluster(caller, Operation.DESCRIBE)
+        request = ListConnections(caller=caller, listener=listener, after=after, limit=limit)
+        return await self._nodes.ask(node, request, self.listed)
+
+    async def listed(self, request: ListConnections) -> ConnectionPage:
+        self._access.require_cluster(request.caller, Operation.DESCRIBE)
+        listener = request.listener
         found = {
             name: each
             for name, each in self._all()
             if not listener or name.rpartition("-")[0] == listener
         }
-        names, following = page_of(found, after, limit)
+        names, following = page_of(found, request.after, request.limit)
         return ConnectionPage(
             node_id=self._broker.node_id,
             items=tuple(self._status(name, found[name]) for name in names),
             next=following,
         )
 
-    def close_connection(self, caller: Caller, name: str) -> None:
+    async def close_connection(self, caller: Caller, name: str, node: NodeId | None) -> None:
+        request = CloseConnection(caller=caller, name=name)
+        answer = await self._nodes.ask(node, request, self.closed)
+        if not answer.is_found:
+            where = self._broker.node_id if node is None else node
+            raise ApiError(404, "unknown_connection", f"node {where} has no connection {name!r}")
+
+    async def closed(self, request: CloseConnection) -> ClosedConnection:
+        caller, name = request.caller, request.name
         self._access.require_cluster(caller, Operation.ALTER)
         found = dict(self._all()).get(name)
         if found is None:
-            raise ApiError(404, "unknown_connection", f"there is no connection {name!r} here")
+            return ClosedConnection(is_found=False)
         if isinstance(found, Channel):
             found.end_reason = "an operator closed it"
             found.abort()
         else:
             found.cut()
         note(self._broker.audit, "connection.close", Actor(caller, "http"), f"connection:{name}")
+        return ClosedConnection()
 
     def _all(self) -> Iterator[tuple[str, _Connection]]:
         for channels in self._listeners.channels.values():

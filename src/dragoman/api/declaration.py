@@ -168,6 +168,7 @@ _PARAMETER_TYPES: Final[dict[object, ParameterType]] = {
     bool: ParameterType({"type": "boolean"}, _flag, False),
     PageLimit: ParameterType(_LIMIT_SCHEMA, _page_limit, limits.HTTP_PAGE_ITEMS_MAX),
     NodeId: ParameterType(_TEXT_SCHEMA, _node_id),
+    NodeId | None: ParameterType(_TEXT_SCHEMA, _node_id),
     PartitionIndex: ParameterType({"type": "integer", "minimum": 0}, _partition_index),
     FirstOffset | None: _number(0, (1 << 63) - 1, None),
     RecordLimit: _number(1, limits.HTTP_RECORDS_MAX, limits.HTTP_RECORDS_DEFAULT),

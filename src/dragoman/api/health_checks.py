@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners
+from dragoman.api.console_access import NO_USERS
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.values import Check, CheckStatus
 from dragoman.cluster.metadata import NO_LEADER
 from dragoman.config.settings import Settings
+from dragoman.installation import QUERY_MODULES, install_command, missing_modules
 from dragoman.limits import (
     CERTIFICATE_WARNING_S,
     CLOCK_JUMP_S,
@@ -25,6 +27,7 @@ from dragoman.limits import (
     SLOW_SYNC_MEMORY_S,
 )
 from dragoman.net.admission import MemoryBudget
+from dragoman.net.process_listener import ProcessListener
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.operating_system import open_files_max
 
@@ -78,6 +81,7 @@ class HealthChecks:
             ("descriptors", self._descriptors),
             ("memory", self._memory),
             ("certificates", self._certificates),
+            ("console", self._console),
             ("clock", self._clock),
         )
 
@@ -171,6 +175,25 @@ class HealthChecks:
             elif left_s < CERTIFICATE_WARNING_S:
                 found.append(f"{each.listener}: it expires in {left_s / 86_400:.0f} days")
         return "warning" if found else "ok", "; ".join(found)
+
+    def _console(self) -> tuple[CheckStatus, str]:
+        settings = self._node.settings
+        if not any(each.base == "console" for each in settings.listeners):
+            return "ok", "it is off"
+        found = (each for each in self._node.listeners.opened if each.listener.base == "console")
+        console = next(found, None)
+        if console is None:
+            return "warning", "its listener is not open"
+        scheme = "http" if settings.listener_security(console.name).tls == "off" else "https"
+        where = f"{scheme}://{console.bound}{settings.console_base_path}/"
+        if isinstance(console, ProcessListener) and console.failure:
+            return "warning", f"{where}: its process has failed: {console.failure}"
+        if not console.bound.is_loopback and not self._broker.image.users:
+            return "warning", f"{where}: {NO_USERS}"
+        missing = missing_modules(QUERY_MODULES)
+        if missing:
+            return "ok", f"{where}; SQL needs {', '.join(missing)}: {install_command('console')}"
+        return "ok", where
 
     # ---- the cluster
 

@@ -21,6 +21,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "limit": "How many items a page has at most.",
     "listener": "Only connections of this listener.",
     "max_value_bytes": "Bytes after which a key, a value or a header is cut.",
+    "node": "Number of the node that is asked; by default the one that answers.",
     "offset": "The offset of the first record.",
     "partition": "Number of the partition.",
     "partitions": "Numbers of partitions, such as `0,2`; by default all.",

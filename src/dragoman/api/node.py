@@ -1,30 +1,22 @@
-"""A running node as the HTTP API sees it: its services, its health and its metrics.
-
-Pipelines run outside the node and report to it; their reports are kept in memory for a while.
-"""
+"""A running node as the HTTP API sees it: its services, its health and its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import msgspec
-
-from dragoman import limits
-from dragoman.api.access import Access, Rights
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
-from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
-from dragoman.api.delayed import DelayedService
 from dragoman.api.figures import FigureService
 from dragoman.api.groups import GroupService
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.keys import CertificateService, KeyService
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.metrics.node import NodeMetrics
+from dragoman.api.node_lists import OwnLists
 from dragoman.api.node_ports import NodeBroker, RunningNode
 from dragoman.api.quotas import CallerQuotas
 from dragoman.api.readiness import has_metadata_leader, objection
@@ -32,54 +24,19 @@ from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
 from dragoman.api.topics import TopicService
 from dragoman.api.usage import UsageService
-from dragoman.api.values import Check, PipelineList, PipelineStatus
+from dragoman.api.values import Check
 from dragoman.net.requests import Requests
 from dragoman.operating_system import platforms
-from dragoman.security.access import Caller, Operation, Resource
 from dragoman.security.authorizer import Authorizer
 from dragoman.security.logins import Logins
 from dragoman.telemetry.catalogue import Stats
-from dragoman.world import Clock
-
-_ALIVE = frozenset(("starting", "running", "stopping"))
-
-
-class PipelineReports:
-    def __init__(self, clock: Clock, rights: Rights) -> None:
-        self._clock = clock
-        self._access = Access(rights)
-        #: The last report of each pipeline and when it arrived; the newest last.
-        self._reports: dict[str, tuple[float, PipelineStatus]] = {}
-
-    def report_pipeline(self, caller: Caller, status: PipelineStatus) -> None:
-        self._access.require(caller, Operation.WRITE, Resource.PIPELINE, status.name)
-        self._reports.pop(status.name, None)
-        self._reports[status.name] = (self._clock.monotonic(), status)
-        if len(self._reports) > limits.PIPELINES_REPORTED_MAX:
-            del self._reports[next(iter(self._reports))]
-
-    def list_pipelines(self, caller: Caller) -> PipelineList:
-        is_shown = self._access.sees(caller, Resource.PIPELINE)
-        return PipelineList(items=tuple(each for each in self.statuses() if is_shown(each.name)))
-
-    def statuses(self) -> list[PipelineStatus]:
-        """The last report of each pipeline, in order of name."""
-        now = self._clock.monotonic()
-        found = []
-        for name, (at, status) in sorted(self._reports.items()):
-            if now - at > limits.PIPELINE_MEMORY_S:
-                del self._reports[name]
-                continue
-            if status.state in _ALIVE and now - at > limits.PIPELINE_SILENCE_S:
-                problem = f"no report for {now - at:.0f} s"
-                status = msgspec.structs.replace(status, state="died", problem=problem)
-            found.append(status)
-        return found
 
 
 class ObservedNode(RunningNode, Protocol):
     @property
     def metrics(self) -> NodeMetrics: ...
+
+    def own_lists(self) -> OwnLists: ...
 
 
 class BrokerView:
@@ -103,10 +60,8 @@ class BrokerView:
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
-        self.connections = ConnectionService(node.broker, node.listeners, node.clock)
+        self.connections, self.delayed, self.pipelines = node.own_lists()
         self.damage = DamageService(node.broker)
-        self.delayed = DelayedService(node.broker)
-        self.pipelines = PipelineReports(node.clock, node.broker)
         self._health = HealthChecks(node)
         node.metrics.pipelines = self.pipelines
         self.figures = FigureService(node.broker)

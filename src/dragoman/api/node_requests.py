@@ -7,11 +7,13 @@ decides.
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.api.values import GroupDescription, GroupSummary
+from dragoman.api.connection_values import ConnectionPage
+from dragoman.api.delayed_values import DelayedPage
+from dragoman.api.values import GroupDescription, GroupSummary, PipelineList
 from dragoman.security.access import Caller
 
 A_co = TypeVar("A_co", bound=msgspec.Struct, covariant=True)
@@ -229,6 +231,68 @@ class FindEnds(NodeRequest[FoundEnds], frozen=True, kw_only=True, tag="FindEnds"
     partitions: dict[str, tuple[int, ...]]
 
 
+# ---- what one node alone knows
+
+
+class ListConnections(
+    NodeRequest[ConnectionPage], frozen=True, kw_only=True, tag="ListConnections"
+):
+    """The first connections after a name, of one listener or of all."""
+
+    listener: str = ""
+    after: str = ""
+    limit: int
+
+
+class ClosedConnection(msgspec.Struct, frozen=True, kw_only=True):
+    #: Whether there was such a connection.
+    is_found: bool = True
+
+
+class CloseConnection(
+    NodeRequest[ClosedConnection], frozen=True, kw_only=True, tag="CloseConnection"
+):
+    name: str
+
+
+class ListPipelines(NodeRequest[PipelineList], frozen=True, kw_only=True, tag="ListPipelines"):
+    """The reports that the node has, of pipelines that the caller may describe."""
+
+
+class CountDelayed(NodeRequest[DelayedPage], frozen=True, kw_only=True, tag="CountDelayed"):
+    """Delayed and held records by topic: the first topics after a name."""
+
+    after: str = ""
+    limit: int
+
+
+class StoredDelayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A delayed or held record."""
+
+    partition: int
+    state: Literal["delayed", "held", "deciding", "due"]
+    due_ms: int
+    size_bytes: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class FoundDelayed(msgspec.Struct, frozen=True, kw_only=True):
+    items: tuple[StoredDelayed, ...] = ()
+    #: Time, internal partition and offset of the last one, if there are more.
+    next: tuple[int, int, int] | None = None
+
+
+class ListDelayed(NodeRequest[FoundDelayed], frozen=True, kw_only=True, tag="ListDelayed"):
+    """The first records for a topic after a place, in order of time."""
+
+    topic: str
+    after: tuple[int, int, int]
+    limit: int
+    bytes_max: int
+
+
 # ---- history
 
 
@@ -288,6 +352,11 @@ Request: TypeAlias = (
     | MeasureTopics
     | MeasureGroups
     | FindEnds
+    | ListConnections
+    | CloseConnection
+    | ListPipelines
+    | CountDelayed
+    | ListDelayed
     | ListFigures
     | ReadFigures
 )

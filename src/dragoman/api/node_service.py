@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dragoman.api.node_figures import NodeFigures
 from dragoman.api.node_groups import NodeGroups
+from dragoman.api.node_lists import NodeLists, OwnLists
 from dragoman.api.node_rpc import PROTOCOL, NodeHandlers
 from dragoman.api.node_topics import NodeBroker, NodeTopics
 from dragoman.api.node_usage import NodeUsage
@@ -21,15 +22,20 @@ if TYPE_CHECKING:
 
 
 def serve_other_nodes(
-    broker: NodeBroker, queues: LeaderQueues, history: Callable[[], Recorder | None] = lambda: None
+    broker: NodeBroker,
+    queues: LeaderQueues,
+    history: Callable[[], Recorder | None] = lambda: None,
+    own_lists: Callable[[], OwnLists] | None = None,
 ) -> NodeHandlers:
     """Register the handlers of requests that other nodes send. The history begins after a node's
-    start.
+    start; without `own_lists`, requests for these are refused.
     """
     handlers = NodeHandlers()
     NodeTopics(broker).serve(handlers)
     NodeGroups(broker).serve(handlers)
     NodeUsage(broker).serve(handlers)
     NodeFigures(broker, history).serve(handlers)
+    if own_lists is not None:
+        NodeLists(own_lists).serve(handlers)
     queues.protocols[PROTOCOL] = handlers.answer
     return handlers

@@ -45,7 +45,7 @@ from dragoman.api.declaration import (
     declared_operations,
     operation,
 )
-from dragoman.api.delayed_values import DelayedPage
+from dragoman.api.delayed_values import DelayedPage, DelayedRecordPage
 from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
 from dragoman.api.quotas import CallerQuotas
@@ -75,6 +75,7 @@ from dragoman.api.values import (
     Check,
     ClusterKeyStatus,
     ClusterStatus,
+    DatabaseTables,
     Elected,
     Election,
     Findings,
@@ -370,16 +371,17 @@ class Connections(Protocol):
     @operation(
         "GET",
         "/api/v1/connections",
-        "The connections to this node, or to its listener `listener`, a page at a time",
+        "The connections to a node, or to its listener `listener`, a page at a time",
+        refuses=(404,),
     )
-    def list_connections(
-        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    async def list_connections(
+        self, caller: Caller, listener: str, node: NodeId | None, after: str, limit: PageLimit
     ) -> ConnectionPage: ...
 
     @operation(
-        "DELETE", "/api/v1/connections/{name}", "Close a connection to this node", refuses=(404,)
+        "DELETE", "/api/v1/connections/{name}", "Close a connection to a node", refuses=(404,)
     )
-    def close_connection(self, caller: Caller, name: str) -> None: ...
+    async def close_connection(self, caller: Caller, name: str, node: NodeId | None) -> None: ...
 
 
 class Damage(Protocol):
@@ -395,9 +397,31 @@ class Delayed(Protocol):
     @operation(
         "GET",
         "/api/v1/delayed",
-        "Delayed and held records that this node stores, by topic, a page at a time",
+        "How many delayed and held records a node stores, by topic, a page at a time",
+        refuses=(404,),
     )
-    def list_delayed(self, caller: Caller, after: str, limit: PageLimit) -> DelayedPage: ...
+    async def list_delayed(
+        self, caller: Caller, node: NodeId | None, after: str, limit: PageLimit
+    ) -> DelayedPage: ...
+
+    @operation(
+        "GET",
+        "/api/v1/topics/{name}/delayed",
+        "Delayed and held records for a topic that a node stores, in order of time, a page at a "
+        "time",
+        refuses=(404,),
+    )
+    async def delayed_records(
+        self,
+        caller: Caller,
+        name: str,
+        node: NodeId | None,
+        after: str,
+        limit: RecordLimit,
+        bytes: ReadBytes,  # noqa: A002 # the name of the parameter in the query
+        max_value_bytes: ValueBytes,
+        values: ValueForm,
+    ) -> DelayedRecordPage: ...
 
 
 class Captures(Protocol):
@@ -445,6 +469,16 @@ class Captures(Protocol):
         refuses=_REQUEST,
     )
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings: ...
+
+    @operation(
+        "POST",
+        "/api/v1/capture-tables",
+        "List the tables of a database, and what keeps each from being captured",
+        refuses=_REQUEST,
+    )
+    async def database_tables(self, caller: Caller, definition: Definition) -> DatabaseTables:
+        """All tables, whichever the definition names; the answer is recorded in the audit log."""
+        ...
 
 
 class Keys(Protocol):
@@ -595,9 +629,12 @@ class Users(Protocol):
 
 class Pipelines(Protocol):
     @operation(
-        "GET", "/api/v1/pipelines", "Pipelines that have reported to this node, in order of name"
+        "GET",
+        "/api/v1/pipelines",
+        "Pipelines that have reported to a node, in order of name",
+        refuses=(404,),
     )
-    def list_pipelines(self, caller: Caller) -> PipelineList: ...
+    async def list_pipelines(self, caller: Caller, node: NodeId | None) -> PipelineList: ...
 
     @operation(
         "POST", "/api/v1/pipelines", "Report the status of a pipeline to this node", refuses=_BODY

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from codecs import getincrementaldecoder
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -69,12 +70,18 @@ def read_record(partition: int, form: Form, bytes_max: int, record: Record) -> R
         timestamp=record.timestamp,
         key=payload_of(record.key, form, bytes_max),
         value=payload_of(record.value, form, bytes_max),
-        # A record of a megabyte may have half a million headers.
-        headers=tuple(
-            ReadHeader(name=name, value=payload_of(value, form, bytes_max))
-            for name, value in record.headers[: limits.HTTP_HEADERS_MAX]
-        ),
+        headers=headers_of(record.headers, form, bytes_max),
         header_count=len(record.headers),
+    )
+
+
+def headers_of(
+    headers: Sequence[tuple[str, bytes | None]], form: Form, bytes_max: int
+) -> tuple[ReadHeader, ...]:
+    """The first headers of a record: one of a megabyte may have half a million."""
+    return tuple(
+        ReadHeader(name=name, value=payload_of(value, form, bytes_max))
+        for name, value in headers[: limits.HTTP_HEADERS_MAX]
     )
 
 

@@ -31,7 +31,7 @@ from dragoman.api.access_values import (
     UserSummary,
 )
 from dragoman.api.declaration import ApiError, PageLimit
-from dragoman.api.topics import page_of
+from dragoman.api.pages import page_of
 from dragoman.api.values import Told
 from dragoman.broker.access import AccessControl
 from dragoman.broker.administration import Actor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from dragoman.api.node_requests import (
 )
 from dragoman.api.node_rpc import NodeCalls, in_time
 from dragoman.api.node_topics import MARKS_ITEMS
+from dragoman.api.pages import page_of
 from dragoman.api.places import Place
 from dragoman.api.quotas import CallerQuotas
 from dragoman.api.times import place_in
@@ -504,9 +505,3 @@ def _summary(topic: TopicMetadata) -> TopicSummary:
         replication_factor=len(topic.partitions[0].replicas),
         internal=topic.is_internal,
     )
-
-
-def page_of(names: Iterable[str], after: str, limit: int) -> tuple[list[str], str | None]:
-    """The names of one page in order, and the `after` of the next page; None on the last page."""
-    found = sorted(name for name in names if name > after)
-    return found[:limit], found[limit - 1] if len(found) > limit else None

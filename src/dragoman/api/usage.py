@@ -22,7 +22,7 @@ from dragoman.api.node_requests import (
     NodeRequest,
 )
 from dragoman.api.node_rpc import NodeCalls, in_time
-from dragoman.api.topics import page_of
+from dragoman.api.pages import page_of
 from dragoman.api.usage_values import GroupUsage, GroupUsagePage, TopicUsage, TopicUsagePage
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, TopicMetadata
 from dragoman.errors import DragomanError

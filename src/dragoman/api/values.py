@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman import limits
-from dragoman.captures.control import Finding, Status
+from dragoman.captures.control import DatabaseTable, Finding, Status
 from dragoman.captures.definition import Definition
 
 
@@ -382,6 +382,13 @@ class CaptureCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Finding, ...]
+
+
+class DatabaseTables(msgspec.Struct, frozen=True, kw_only=True):
+    #: In order of schema and name.
+    items: tuple[DatabaseTable, ...]
+    #: Whether the database has more.
+    has_more: bool
 
 
 _Words = Annotated[str, Meta(max_length=limits.PIPELINE_WORDS_MAX)]

@@ -137,7 +137,26 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
 
+class DatabaseTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table of a database (`python -m dragoman.cdc.tables`, which prints one to a line), and what
+    the doctor says about capturing it.
+    """
+
+    schema: str
+    name: str
+    #: Estimated from statistics; -1: there are none.
+    rows_expected: int = -1
+    #: The columns that rows are identified by.
+    key: tuple[str, ...] = ()
+    #: Which columns of the old row the database sends.
+    replica_identity: Literal["default", "full", "index", "nothing"] = "default"
+    #: Whether it is captured with all its partitions.
+    is_partitioned: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
 encode_line = msgspec.json.Encoder().encode
 decode_command = msgspec.json.Decoder(Command).decode
 decode_report = msgspec.json.Decoder(Report).decode
 decode_finding = msgspec.json.Decoder(Finding).decode
+decode_table = msgspec.json.Decoder(DatabaseTable).decode

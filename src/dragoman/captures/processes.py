@@ -16,6 +16,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,17 +25,26 @@ from dragoman.captures.addresses import hide_secrets, resolved
 from dragoman.captures.control import (
     Command,
     Done,
+    Finding,
     KafkaLogin,
     Report,
     Start,
     Status,
     decode_finding,
     decode_report,
+    decode_table,
     encode_line,
 )
 from dragoman.captures.definition import Definition
 from dragoman.captures.kafka_access import KafkaAccess
-from dragoman.captures.supervisor import Assignment, CaptureProcess, Findings, TakeEnd, TakeReport
+from dragoman.captures.supervisor import (
+    Assignment,
+    CaptureProcess,
+    Findings,
+    Tables,
+    TakeEnd,
+    TakeReport,
+)
 from dragoman.errors import MALFORMED, DragomanError, SecretError
 from dragoman.limits import CAPTURE_CHECK_TIMEOUT_S, CAPTURE_CHECKS_MAX, CAPTURE_LINE_BYTES_MAX
 from dragoman.net.process_log import leveled
@@ -42,6 +52,7 @@ from dragoman.operating_system import child_environment
 from dragoman.outcome import Outcome, failed
 
 log = logging.getLogger("dragoman.captures")
+T = TypeVar("T", Findings, Tables)
 #: -P: nothing is imported from the node's working directory.
 _PYTHON = (sys.executable, "-P", "-m")
 
@@ -103,16 +114,28 @@ class CaptureProcesses:
     def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
         return self._examine(definition, "remove")
 
+    def tables(self, definition: Definition, /) -> Outcome[Tables]:
+        return self._asked(definition, f"{self.module}.tables", _tables)
+
     def _examine(self, definition: Definition, *arguments: str) -> Outcome[Findings]:
+        return self._asked(definition, f"{self.module}.doctor", _findings, *arguments)
+
+    def _asked(
+        self,
+        definition: Definition,
+        module: str,
+        ask: Callable[[Definition, tuple[str, ...]], Coroutine[None, None, T]],
+        *arguments: str,
+    ) -> Outcome[T]:
         if self._checks >= CAPTURE_CHECKS_MAX:
             return failed(Overloaded(f"{self._checks} databases are being checked; try again"))
         self._checks += 1
-        command = (*_PYTHON, f"{self.module}.doctor", *arguments)
-        outcome: Outcome[Findings] = Outcome()
+        command = (*_PYTHON, module, *arguments)
+        outcome: Outcome[T] = Outcome()
 
         async def examine() -> None:
             try:
-                found: Findings | DragomanError = await _findings(
+                found: T | DragomanError = await ask(
                     with_secrets(definition, self._resolve), command
                 )
             except DragomanError as error:
@@ -302,6 +325,13 @@ async def _read_bounded(pipe: asyncio.StreamReader | None) -> bytes:
     return found
 
 
+class _Answer(NamedTuple):
+    lines: list[bytes]
+    status: int
+    #: The last line of the log, without secrets.
+    last: str
+
+
 async def _spawn(command: tuple[str, ...]) -> Process:
     return await asyncio.create_subprocess_exec(
         *command,
@@ -315,8 +345,8 @@ async def _spawn(command: tuple[str, ...]) -> Process:
     )
 
 
-async def _findings(definition: Definition, command: tuple[str, ...]) -> Findings:
-    """Run the doctor and return what it prints. Raises `CaptureRefused`."""
+async def _answer(definition: Definition, command: tuple[str, ...]) -> _Answer:
+    """Run a program that looks at a database. Raises `CaptureRefused`."""
     try:
         process = await _spawn(command)
     except OSError as error:
@@ -329,26 +359,52 @@ async def _findings(definition: Definition, command: tuple[str, ...]) -> Finding
             out, logged = await asyncio.gather(
                 _read_bounded(process.stdout), _read_bounded(process.stderr)
             )
-            await process.wait()
+            status = await process.wait()
     except TimeoutError:
         raise CaptureRefused(
             f"the database did not respond within {CAPTURE_CHECK_TIMEOUT_S} s"
         ) from None
     finally:
         await _dispose(process)
+    last = (logged.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+    return _Answer(out.splitlines(), status, hide_secrets(last, definition.dsn))
+
+
+async def _findings(definition: Definition, command: tuple[str, ...]) -> Findings:
+    """Run the doctor and return what it prints. Raises `CaptureRefused`."""
+    answer = await _answer(definition, command)
     try:
-        found = [decode_finding(line) for line in out.splitlines() if line]
+        found = [decode_finding(line) for line in answer.lines if line]
     except MALFORMED:
         found = []
     if not found:
-        last = (logged.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-        why = hide_secrets(last, definition.dsn)
-        raise CaptureRefused(f"the database could not be checked: {why}")
+        raise CaptureRefused(f"the database could not be checked: {answer.last}")
+    return tuple(_without_secrets(each, definition.dsn) for each in found)
+
+
+async def _tables(definition: Definition, command: tuple[str, ...]) -> Tables:
+    """Run the program that lists tables. Raises `CaptureRefused`."""
+    answer = await _answer(definition, command)
+    try:
+        found = [decode_table(line) for line in answer.lines]
+    except MALFORMED:
+        # The answer has more bytes than are read.
+        found = []
+        answer = answer._replace(status=1, last="its tables have too long names")
+    if answer.status:
+        raise CaptureRefused(f"the tables could not be listed: {answer.last}")
     return tuple(
         msgspec.structs.replace(
             each,
-            what=hide_secrets(each.what, definition.dsn),
-            remedy=hide_secrets(each.remedy, definition.dsn),
+            findings=tuple(_without_secrets(one, definition.dsn) for one in each.findings),
         )
         for each in found
+    )
+
+
+def _without_secrets(finding: Finding, dsn: str) -> Finding:
+    return msgspec.structs.replace(
+        finding,
+        what=hide_secrets(finding.what, dsn),
+        remedy=hide_secrets(finding.remedy, dsn),
     )

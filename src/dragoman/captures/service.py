@@ -43,7 +43,7 @@ from dragoman.captures.definition import (
 from dragoman.captures.positions import Positions
 from dragoman.captures.rights import CaptureRights, Rights
 from dragoman.captures.stored import ClearDefinitions, Owner, opened, owner_of, shown, stored
-from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor
+from dragoman.captures.supervisor import CaptureRunner, CaptureState, Findings, Supervisor, Tables
 from dragoman.captures.topics import Overlap, overlap
 from dragoman.cluster.events import (
     LEVELS,
@@ -527,6 +527,14 @@ class Captures:
             for name, shared in self._overlaps(definition)
         )
         return (*await self.runner.check(secured), *overlaps)
+
+    async def tables(self, definition: Definition) -> Tables:
+        """The tables of a database that may be captured, whether or not the definition names
+        them.
+        """
+        self._check_runnable()
+        _check_size(msgspec.json.encode(definition))
+        return await self.runner.tables(self._secured(definition))
 
 
 def _no_answer() -> DragomanError:

@@ -26,6 +26,7 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.errors import CaptureNotRunning, CaptureRefused, CoordinatorLoading, Overloaded
 from dragoman.captures.control import (
     Command,
+    DatabaseTable,
     Done,
     Finding,
     Pause,
@@ -58,6 +59,7 @@ TakeReport: TypeAlias = Callable[[Report], None]
 #: Receives the reason for the end of a process, as a text for operators.
 TakeEnd: TypeAlias = Callable[[str], None]
 Findings: TypeAlias = tuple[Finding, ...]
+Tables: TypeAlias = tuple[DatabaseTable, ...]
 
 
 class Assignment(NamedTuple):
@@ -93,6 +95,10 @@ class CaptureRunner(Protocol):
         """Check whether the database can be captured."""
         ...
 
+    def tables(self, definition: Definition, /) -> Outcome[Tables]:
+        """All tables of the database, or the first `CAPTURE_TABLES_LISTED_MAX` and one."""
+        ...
+
     def clean_up(self, definition: Definition, /) -> Outcome[Findings]:
         """Drop slot and publication of a capture. A failure is a finding, a problem."""
         ...
@@ -113,6 +119,9 @@ class NoRunner:
         return failed(CaptureRefused(self.objection()))
 
     clean_up = check
+
+    def tables(self, _definition: Definition, /) -> Outcome[Tables]:
+        return failed(CaptureRefused(self.objection()))
 
 
 log = logging.getLogger("dragoman.captures")

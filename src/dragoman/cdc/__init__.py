@@ -10,6 +10,7 @@ producer of the broker. A node starts it as `python -m dragoman.cdc` (the packag
 - The stream turns messages of pgoutput into events in commit order. Large transactions that are
   still in progress are spooled to files.
 - The writer commits whole source transactions, together with the position.
+- `tables` lists the tables of a database for those who choose some, in a process of its own.
 - The doctor explains why a database cannot be captured, with the remedy, and drops what a capture
   has created. It is a process of its own, too.
 

@@ -274,12 +274,12 @@ def check_tables(definition: Definition, everything: list[SourceTable]) -> Itera
             )
         is_exact = not is_pattern(pattern)
         for table in named[:_LISTED_MAX]:
-            yield from _check_table(table, is_exact=is_exact)
+            yield from check_table(table, is_exact=is_exact)
         if len(named) > _LISTED_MAX:
             yield Finding("ok", f"{len(named) - _LISTED_MAX} more tables match {pattern}")
 
 
-def _check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
+def check_table(table: SourceTable, *, is_exact: bool) -> Iterator[Finding]:
     bad: Literal["warning", "problem"] = "problem" if is_exact else "warning"
     if table.is_unlogged:
         yield Finding(

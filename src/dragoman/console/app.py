@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.applications import Starlette
@@ -41,7 +42,7 @@ from dragoman.console.dead_letters.resend import Resender, ResendRequest
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
 from dragoman.console.kafka_access import KafkaAccess
-from dragoman.console.lists import NodeRefusedError, whole_list
+from dragoman.console.lists import NodeRefusedError, list_of_nodes, whole_list
 from dragoman.console.readers import Readers
 from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
@@ -70,12 +71,19 @@ _LISTS: Final = {
     "groups": "/api/v1/groups",
     "topic-usage": "/api/v1/usage/topics",
     "group-usage": "/api/v1/usage/groups",
-    "connections": "/api/v1/connections",
     "captures": "/api/v1/captures",
-    "pipelines": "/api/v1/pipelines",
     "damage": "/api/v1/damage",
     "users": "/api/v1/security/users",
 }
+#: Lists that each node has its own of.
+_LISTS_OF_NODES: Final = {
+    "connections": "/api/v1/connections",
+    "delayed": "/api/v1/delayed",
+    "pipelines": "/api/v1/pipelines",
+}
+#: Delayed records of a topic that are asked of each node.
+_DELAYED_SHOWN: Final = 200
+_DELAYED_VALUE_BYTES: Final = 4096
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,16 +222,31 @@ class Console:
     # ---- the node's API
 
     async def whole_list(self, request: Request) -> Response:
-        path = _LISTS.get(request.path_params["name"])
-        if path is None:
-            return _problem(HTTPStatus.NOT_FOUND, "not_found", "there is no such list")
+        name = request.path_params["name"]
         session = self._allowed(request, is_change=False)
+        credentials = self.credentials(session)
+        if name in _LISTS:
+            found = whole_list(self.upstream, _LISTS[name], credentials)
+        elif name in _LISTS_OF_NODES:
+            found = list_of_nodes(self.upstream, _LISTS_OF_NODES[name], {}, credentials)
+        else:
+            return _problem(HTTPStatus.NOT_FOUND, "not_found", "there is no such list")
+        return await self._listed(session, found)
+
+    async def delayed_records(self, request: Request) -> Response:
+        """The first delayed records for a topic on each node."""
+        session = self._allowed(request, is_change=False)
+        path = f"/api/v1/topics/{quote(request.query_params.get('topic', ''), safe='')}/delayed"
+        query = {"limit": str(_DELAYED_SHOWN), "max_value_bytes": str(_DELAYED_VALUE_BYTES)}
+        found = list_of_nodes(self.upstream, path, query, self.credentials(session), is_whole=False)
+        return await self._listed(session, found)
+
+    async def _listed(self, session: Session | None, found: Coroutine[Any, Any, bytes]) -> Response:
         try:
-            found = await whole_list(self.upstream, path, self.credentials(session))
+            return Response(await found, media_type="application/json")
         except NodeRefusedError as error:
             self._end_if_refused(session, error.status)
             raise
-        return Response(found, media_type="application/json")
 
     async def health(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
@@ -305,6 +328,7 @@ def create_app(console: Console) -> ASGIApp:
         Route("/session", console.get_session, methods=["GET"]),
         Route("/session", console.log_in, methods=["POST"]),
         Route("/session", console.log_out, methods=["DELETE"]),
+        Route("/lists/delayed-records", console.delayed_records),
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
         *console.records.routes(),

@@ -75,12 +75,19 @@ class ProcessListener(OpenListener):
         self._process: Process | None = None
         self._is_closed = False
         self._pause_s = PAUSE_S
+        #: Why the last process failed; empty: it did not.
+        self._failure = ""
         self._resume: asyncio.TimerHandle | None = None
         self._killer: asyncio.TimerHandle | None = None
 
     @property
     def process_id(self) -> int | None:
         return None if self._process is None else self._process.pid
+
+    @property
+    def failure(self) -> str:
+        """Why the last process failed, if no other one runs; empty: it did not."""
+        return "" if self._process is not None else self._failure
 
     async def serve(self) -> None:
         self._wait()
@@ -125,10 +132,11 @@ class ProcessListener(OpenListener):
         fault = None if running.cancelled() else running.exception()
         if fault is not None:
             log.error("listener %s: its process was lost", self.name, exc_info=fault)
-            self._failed()
+            self._failed("it was lost")
 
-    def _failed(self) -> None:
+    def _failed(self, reason: str) -> None:
         """Refuse connections for a while, which would hang otherwise."""
+        self._failure = reason
         if self._is_closed:
             return
         self._loop.add_reader(self._socket.fileno(), self._refuse)
@@ -152,7 +160,7 @@ class ProcessListener(OpenListener):
             self._process = process = await self._spawn()
         except (OSError, DragomanError) as error:
             log.error("listener %s: its process could not be started: %s", self.name, error)
-            self._failed()
+            self._failed(f"it could not be started: {error}")
             return
         log.info("listener %s: its process has started", self.name, extra={"pid": process.pid})
         began = self._loop.time()
@@ -243,12 +251,13 @@ class ProcessListener(OpenListener):
         if status == 0 and lived_s >= _LIFE_MIN_S:
             log.info("listener %s: its process has ended", self.name, extra=fields)
             self._pause_s = PAUSE_S
+            self._failure = ""
             self._wait()
             return
         if lived_s > _PAUSE_MAX_S:
             self._pause_s = PAUSE_S
         log.error("listener %s: its process failed", self.name, extra=fields)
-        self._failed()
+        self._failed(f"it ended with status {status} after {lived_s:.0f} s")
 
 
 def _kill(process: Process) -> None:

@@ -13,6 +13,7 @@ from dragoman.captures.definition import Definition
 from dragoman.cdc.doctor import drop_all, examine
 from dragoman.cdc.source import publication
 from dragoman.cdc.source.connection import SourceError, connect
+from dragoman.cdc.tables import tables_of
 
 SECRET = "distinctive-5ecret"
 
@@ -60,6 +61,33 @@ async def test_a_database_that_is_ready_has_no_problems(postgres):
     assert "shop.items has the key b, a" in said
     assert "public.parts has the key id, day (its partitions" in said
     assert "the slot dragoman_shop is created when the capture starts" in said
+
+
+async def test_tables_are_listed_with_what_keeps_them_from_being_captured(postgres):
+    found = {f"{each.schema}.{each.name}": each for each in await tables_of(definition(postgres))}
+    assert list(found) == sorted(found)
+    assert found["shop.items"].key == ("b", "a")
+    assert found["public.orders"].findings == ()
+    assert found["public.parts"].is_partitioned
+    assert "public.parts_1" not in found
+    (finding,) = found["public.keyless"].findings
+    assert (finding.level, "no primary key" in finding.what) == ("problem", True)
+    assert found["public.whole"].replica_identity == "full"
+    (finding,) = found["public.whole"].findings
+    assert finding.level == "warning"
+
+
+async def test_tables_of_a_database_that_refuses_are_an_error(postgres):
+    wrong = f"postgresql://weak:{SECRET}x@127.0.0.1:{postgres.port}/postgres"
+    with pytest.raises(SourceError) as caught:
+        await tables_of(definition(postgres, dsn=wrong))
+    assert SECRET not in str(caught.value)
+    program = [sys.executable, "-m", "dragoman.cdc.tables"]
+    given = msgspec.json.encode(definition(postgres, dsn=wrong))
+    done = subprocess.run(program, input=given, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"refuses the password of weak" in done.stderr
+    assert SECRET.encode() not in done.stderr
 
 
 @pytest.mark.parametrize(

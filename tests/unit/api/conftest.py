@@ -15,14 +15,14 @@ from dragoman.api.access_values import SecurityStatus, UserDescription, UserPage
 from dragoman.api.app import create_app
 from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.declaration import PageLimit
-from dragoman.api.delayed_values import DelayedPage
+from dragoman.api.delayed_values import DelayedPage, DelayedRecordPage
 from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.metrics.listing import MetricService
-from dragoman.api.node import PipelineReports
+from dragoman.api.pages import page_of
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
 from dragoman.api.topic_values import TopicConfiguration, TopicDeletion
-from dragoman.api.topics import page_of
 from dragoman.api.usage_values import (
     ChangedSettings,
     GroupUsagePage,
@@ -43,6 +43,7 @@ from dragoman.api.values import (
     ClusterKeyStatus,
     ClusterStatus,
     ConfigValue,
+    DatabaseTables,
     Elected,
     Election,
     FewCopies,
@@ -242,8 +243,8 @@ class FakeRecords:
 
 
 class FakeConnections:
-    def list_connections(
-        self, caller: Caller, listener: str, after: str, limit: PageLimit
+    async def list_connections(
+        self, caller: Caller, listener: str, node: NodeId | None, after: str, limit: PageLimit
     ) -> ConnectionPage:
         return ConnectionPage(node_id=1, items=(), next=None)
 
@@ -266,8 +267,13 @@ class FakeDamage:
 
 
 class FakeDelayed:
-    def list_delayed(self, caller: Caller, after: str, limit: PageLimit) -> DelayedPage:
+    async def list_delayed(
+        self, caller: Caller, node: NodeId | None, after: str, limit: PageLimit
+    ) -> DelayedPage:
         return DelayedPage(node_id=1, items=(), next=None, records=0)
+
+    async def delayed_records(self, caller: Caller, name: str, **_: object) -> DelayedRecordPage:
+        return DelayedRecordPage(node_id=1, topic=name, items=(), next=None)
 
 
 class FakeCaptures(dict[str, CaptureDescription]):
@@ -310,6 +316,10 @@ class FakeCaptures(dict[str, CaptureDescription]):
     async def check_capture(self, caller: Caller, wanted: CaptureCheck) -> Findings:
         self._node.ask(wanted)
         return Findings(items=self._node.findings)
+
+    async def database_tables(self, caller: Caller, definition: Definition) -> DatabaseTables:
+        self._node.ask(definition)
+        return DatabaseTables(items=(), has_more=False)
 
 
 class Denying:

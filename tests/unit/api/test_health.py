@@ -6,10 +6,14 @@ Method: the application over a fake node, for the forms; a broker on virtual tim
 
 from __future__ import annotations
 
+import socket
+from typing import Any, cast
+
 import httpx
 import msgspec
 import pytest
 
+from dragoman.api import health_checks
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.values import Check
 from dragoman.broker.topics import NewTopic
@@ -18,6 +22,8 @@ from dragoman.config.listeners import Address, Listener
 from dragoman.config.settings import Settings
 from dragoman.limits import CLOCK_JUMP_S, SLOW_SYNC_MEMORY_S
 from dragoman.net.admission import MemoryBudget
+from dragoman.net.listener import OpenListener
+from dragoman.net.process_listener import ProcessListener
 from dragoman.net.tls.contexts import CertificateState
 from dragoman.security.access import Operation
 from worlds.broker import World
@@ -142,7 +148,7 @@ def test_every_check_of_a_sound_node_is_ok() -> None:
     found = Node().checks.run()
     assert [each.name for each in found] == [
         *("recovery", "disk", "journal", "quorum", "listeners", "registration", "replication"),
-        *("damage", "descriptors", "memory", "certificates", "clock"),
+        *("damage", "descriptors", "memory", "certificates", "console", "clock"),
     ]
     assert {each.status for each in found} == {"ok"}, found
 
@@ -188,6 +194,42 @@ def test_listener_that_is_not_open() -> None:
     wanted = (Listener(name="kafka", bind=Address("127.0.0.1", 0)),)
     node.settings = msgspec.structs.replace(node.settings, listeners=wanted)
     assert node.check("listeners") == Check("listeners", "warning", "not open: kafka")
+
+
+def _console(host: str) -> tuple[Listener, OpenListener]:
+    listener = Listener(name="console", bind=Address(host, 8081))
+    return listener, OpenListener(listener, cast(Any, None), listener.bind)
+
+
+def test_console_that_others_reach_needs_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(console_base_path="/d")
+    assert node.check("console") == Check("console", "ok", "it is off")
+    wanted, opened = _console("0.0.0.0")
+    node.settings = msgspec.structs.replace(node.settings, listeners=(wanted,))
+    assert node.check("console").detail == "its listener is not open"
+    node.listeners.opened = [opened]
+    found = node.check("console")
+    assert found.status == "warning"
+    assert found.detail.startswith("http://0.0.0.0:8081/d/: no user can log in yet")
+    node.listeners.opened = [_console("127.0.0.1")[1]]
+    monkeypatch.setattr(health_checks, "missing_modules", lambda _: [])
+    assert node.check("console") == Check("console", "ok", "http://127.0.0.1:8081/d/")
+    monkeypatch.setattr(health_checks, "missing_modules", lambda _: ["duckdb"])
+    found = node.check("console")
+    assert (found.status, "SQL needs duckdb: pip install" in found.detail) == ("ok", True)
+
+
+def test_console_whose_process_fails() -> None:
+    node = Node()
+    wanted, _ = _console("127.0.0.1")
+    node.settings = msgspec.structs.replace(node.settings, listeners=(wanted,))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        console = ProcessListener(wanted, bound, cast(Any, None), cast(Any, None))
+        console._failure = "it ended with status 1 after 0 s"
+        node.listeners.opened = [console]
+        found = node.check("console")
+    assert found.status == "warning"
+    assert found.detail.endswith("its process has failed: it ended with status 1 after 0 s")
 
 
 def test_fenced_node_and_replicas_without_their_others() -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import httpx
 import pytest
 
 from dragoman import limits
-from dragoman.api.node import PipelineReports
+from dragoman.api.node_requests import ListPipelines
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.values import PipelinePart, PipelineStatus
+from dragoman.outcome import start
 from dragoman.security.access import Caller
 from dragoman.security.authorizer import AllowAll
 
 CALLER = Caller()
 
 
-class Rights:
-    authorizer = AllowAll()
-
-
-RIGHTS = Rights()
+RIGHTS: Any = SimpleNamespace(authorizer=AllowAll())
 
 
 class Clock:
@@ -38,7 +39,11 @@ def status(name: str, state: str = "running") -> PipelineStatus:
 
 
 def states(reports: PipelineReports) -> dict[str, str]:
-    return {each.name: each.state for each in reports.list_pipelines(CALLER).items}
+    return {each.name: each.state for each in listed(reports)}
+
+
+def listed(reports: PipelineReports) -> tuple[PipelineStatus, ...]:
+    return start(reports.listed(ListPipelines(caller=CALLER))).result().items
 
 
 def test_the_newest_report_counts() -> None:
@@ -48,7 +53,7 @@ def test_the_newest_report_counts() -> None:
     reports.report_pipeline(CALLER, status("a", "done"))
 
     assert states(reports) == {"a": "done", "b": "running"}
-    assert [each.name for each in reports.list_pipelines(CALLER).items] == ["a", "b"]
+    assert [each.name for each in listed(reports)] == ["a", "b"]
 
 
 def test_a_pipeline_that_ran_and_is_silent_has_died() -> None:
@@ -59,7 +64,7 @@ def test_a_pipeline_that_ran_and_is_silent_has_died() -> None:
     clock.now += limits.PIPELINE_SILENCE_S + 1
 
     assert states(reports) == {"a": "died", "b": "done"}
-    assert "no report for 31 s" in reports.list_pipelines(CALLER).items[0].problem
+    assert "no report for 31 s" in listed(reports)[0].problem
     reports.report_pipeline(CALLER, status("a"))
     assert states(reports) == {"a": "running", "b": "done"}
 
@@ -70,7 +75,7 @@ def test_old_reports_are_forgotten() -> None:
     reports.report_pipeline(CALLER, status("a", "done"))
     clock.now += limits.PIPELINE_MEMORY_S + 1
 
-    assert reports.list_pipelines(CALLER).items == ()
+    assert listed(reports) == ()
 
 
 def test_only_so_many_are_remembered() -> None:

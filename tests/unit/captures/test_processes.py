@@ -18,6 +18,7 @@ from captures.runner import DSN, defined
 from dragoman.broker.errors import CaptureRefused, Overloaded
 from dragoman.captures import processes as capture_processes
 from dragoman.captures.control import (
+    DatabaseTable,
     Done,
     Finding,
     KafkaLogin,
@@ -213,6 +214,28 @@ async def test_a_look_that_takes_too_long_is_given_up_and_many_are_refused(
     found = await asyncio.gather(*many)
     assert sum(isinstance(each, Overloaded) for each in found) == 1
     assert sum(isinstance(each, CaptureRefused) for each in found) == 4
+
+
+async def listed(
+    processes: CaptureProcesses, definition: Definition
+) -> tuple[DatabaseTable, ...] | DragomanError:
+    found: asyncio.Future[tuple[DatabaseTable, ...] | DragomanError]
+    found = asyncio.get_running_loop().create_future()
+    processes.tables(definition).then(found.set_result)
+    async with asyncio.timeout(WAIT_S):
+        return await found
+
+
+async def test_tables_of_a_database_are_listed_without_secrets(processes: CaptureProcesses) -> None:
+    hidden = Finding("problem", "******** has no key", "ask ********")
+    assert await listed(processes, defined()) == (
+        DatabaseTable(schema="s", name="bad", findings=(hidden,)),
+        DatabaseTable(schema="s", name="good", key=("id",)),
+    )
+    assert await listed(processes, defined(tables=("none",))) == ()
+    refused = await listed(processes, defined(tables=("crash",)))
+    assert isinstance(refused, CaptureRefused)
+    assert str(refused) == "the tables could not be listed: cannot look at ********"
 
 
 async def test_what_was_made_is_taken_away(processes: CaptureProcesses) -> None:

@@ -397,6 +397,15 @@ def test_databases_are_looked_at(world: World, runner: FakeRunner) -> None:
     assert isinstance(found[1], CaptureRefused)
 
 
+def test_tables_of_databases_are_listed(world: World, runner: FakeRunner) -> None:
+    found: list[object] = []
+    start(world.captures.tables(defined())).then(found.append)
+    runner.refusal = "install the driver"
+    start(world.captures.tables(defined())).then(found.append)
+    assert found[0] == runner.listed
+    assert isinstance(found[1], CaptureRefused)
+
+
 def test_captures_do_not_write_to_one_topic_unless_both_name_it(
     world: World, runner: FakeRunner
 ) -> None:
@@ -448,7 +457,9 @@ def test_an_address_that_must_not_be_used_is_neither_added_nor_looked_at(dsn: st
     found: list[object] = []
     runner.findings = ()
     start(world.captures.check(defined(dsn=dsn))).then(found.append)
-    assert isinstance(found[0], ConfigError)
+    start(world.captures.tables(defined(dsn=dsn))).then(found.append)
+    assert all(isinstance(each, ConfigError) for each in found)
+    assert len(found) == 2
     assert runner.ran == []
     assert added(world, defined()) is None
 

@@ -9,18 +9,21 @@ import json
 import os
 import re
 import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
 
 from dragoman.api.health_checks import HealthChecks
 from dragoman.api.values import Check, ClusterStatus, ListenerStatus, NodeStatus
+from dragoman.cli.diagnosis import console, machine, node
 from dragoman.cli.diagnosis import directory as data_directory
-from dragoman.cli.diagnosis import machine, node
 from dragoman.cli.diagnosis.finding import Finding
 from dragoman.cli.main import main
 from dragoman.config.listeners import Address, Listener
@@ -295,6 +298,89 @@ def test_check_without_details_says_why() -> None:
     assert found.remedy == node.REMEDIES["damage"]
 
 
+# ---- the console
+
+
+def _asked(detail: str, host: str = "") -> list[Finding]:
+    checks = [Check("disk", "ok", "full of room"), Check("console", "ok", detail)]
+    return list(console.reached(checks, host, ssl.create_default_context()))
+
+
+def test_console_that_is_off_or_for_its_machine_only_is_not_asked() -> None:
+    assert _asked("it is off") == []
+    (found,) = _asked("http://127.0.0.1:1/", "node.example")
+    assert (found.level, "programs on the node's machine" in found.what) == ("ok", True)
+
+
+def test_console_that_does_not_answer() -> None:
+    (found,) = _asked("http://127.0.0.1:1/; SQL needs duckdb: pip install")
+    assert (found.level, found.check) == ("problem", "console")
+    assert "log of the node" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("users", "words"),
+    [({}, "only reads until `dragoman user create"), ({"ann": "secret"}, "asks for a login")],
+)
+def test_console_is_asked_under_its_path(
+    users: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "password").write_text("secret")
+    login = ("--user", "ann", "--password-file", str(tmp_path / "password")) if users else ()
+    with EphemeralBroker(
+        storage="directory",
+        users=users,
+        listeners=("kafka", "http", "console"),
+        settings={
+            "console.base.path": "/dragoman",
+            "listener.http.authentication": "optional" if users else "off",
+            "super.users": "User:ann",
+        },
+    ) as broker:
+        main(["doctor", "--server", broker.http_url, *login, "--output", "json"])
+        listed = json.loads(capsys.readouterr().out)
+        address = broker.address("console")
+    (said,) = [each for each in listed if each["check"] == "console" and words in each["what"]]
+    assert said["level"] == "ok"
+    if not users:
+        assert f"http://{address}/dragoman/ answers" in said["what"]
+
+
+def test_console_without_users_that_others_reach_is_a_problem() -> None:
+    state = {"needs_login": True, "obstacle": "create a user", "bootstrap": ""}
+    with answering(state) as port:
+        found = _asked(f"http://0.0.0.0:{port}/: no user")
+    assert [(each.level, "user create" in each.remedy) for each in found] == [
+        ("problem", True),
+        ("warning", False),
+    ]
+
+
+@contextmanager
+def answering(state: object) -> Iterator[int]:
+    """A server that gives one answer."""
+    body = json.dumps(state).encode()
+    head = f"HTTP/1.0 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(head + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = Thread(target=answer)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "is installed" in console.queries().what
+    monkeypatch.setattr(console, "missing_modules", lambda _: ["duckdb"])
+    assert "needs duckdb: pip install" in console.queries().what
+
+
 # ---- the command
 
 
@@ -336,7 +422,7 @@ def test_command_refuses_a_directory_with_a_server(capsys: pytest.CaptureFixture
 def test_page_lists_every_check() -> None:
     listed = set(re.findall(r"`([a-z.]+)`", "".join(re.findall(r"^\| `.*?\|", PAGE, re.MULTILINE))))
     source = "".join(
-        Path(each.__file__ or "").read_text() for each in (data_directory, machine, node)
+        Path(each.__file__ or "").read_text() for each in (console, data_directory, machine, node)
     )
     written = set(re.findall(r'(?:ok|warning|problem)\(\s*"([a-z.]+)"', source))
     assert listed == written | set(node.REMEDIES) | {"configuration", "ports"}

@@ -475,3 +475,67 @@ async def test_files_are_asked_for_again_only_when_they_have_changed(browser: An
     assert found.headers["content-type"].startswith("text/javascript")
     headers = {"if-none-match": found.headers["etag"]}
     assert (await browser.client.get("/static/app.js", headers=headers)).status_code == 304
+
+
+# ---- lists of all nodes
+
+
+def cluster(method: str, target: str) -> tuple[int, object]:
+    """Three nodes, of which the third does not answer; the second has two pages."""
+    path, _, query = target.partition("?")
+    if path == "/api/v1/cluster":
+        return 200, {"nodes": [{"node_id": node, "alive": node < 3} for node in (1, 2, 3)]}
+    asked = dict(each.split("=") for each in query.split("&") if each)
+    if asked.get("node") == "3":
+        return 503, {"code": "cluster", "detail": "node 3 is not connected"}
+    if asked.get("node") == "2" and "after" not in asked:
+        return 200, {"items": [{"id": "a"}], "next": "a"}
+    return 200, {"items": [{"id": f"of {asked.get('node')}"}], "next": None}
+
+
+@pytest.mark.parametrize("name", ["connections", "delayed", "pipelines"])
+async def test_list_has_the_items_of_all_nodes_and_names_silent_ones(
+    browser: Any, node: Any, name: str
+) -> None:
+    node.answer = cluster
+    found = (await browser.client.get(f"/lists/{name}")).json()
+    assert found["items"] == [
+        {"node": 1, "id": "of 1"},
+        {"node": 2, "id": "a"},
+        {"node": 2, "id": "of 2"},
+    ]
+    assert (found["unreachable"], found.get("has_more")) == ([3], None)
+
+
+async def test_delayed_records_are_the_first_of_each_node(browser: Any, node: Any) -> None:
+    node.answer = cluster
+    found = (await browser.client.get("/lists/delayed-records?topic=%25RETRY%25a/b")).json()
+    assert found["items"] == [{"node": 1, "id": "of 1"}, {"node": 2, "id": "a"}]
+    assert (found["unreachable"], found["has_more"]) == ([3], True)
+    asked = {each[1].partition("?")[0] for each in node.asked}
+    assert asked == {"/api/v1/cluster", "/api/v1/topics/%25RETRY%25a%2Fb/delayed"}
+
+
+async def test_who_may_not_see_the_cluster_gets_the_list_of_the_one_node(
+    browser: Any, node: Any
+) -> None:
+    def answer(method: str, target: str) -> tuple[int, object]:
+        if target == "/api/v1/cluster":
+            return 403, {"code": "cluster_not_authorized"}
+        assert "node=" not in target
+        return 200, {"items": [{"name": "mine"}]}
+
+    node.answer = answer
+    found = (await browser.client.get("/lists/pipelines")).json()
+    assert (found["items"], found["unreachable"]) == ([{"name": "mine"}], [])
+
+
+async def test_refusal_by_one_node_is_the_answer(browser: Any, node: Any) -> None:
+    def answer(method: str, target: str) -> tuple[int, object]:
+        if "node=2" in target:
+            return 403, {"code": "cluster_not_authorized"}
+        return cluster(method, target)
+
+    node.answer = answer
+    found = await browser.client.get("/lists/connections")
+    assert (found.status_code, found.json()["code"]) == (403, "cluster_not_authorized")

@@ -194,8 +194,10 @@ def test_failed_process_is_logged_and_its_clients_are_refused(
     async def test() -> None:
         async with opened(code, ANSWERS) as listener:
             assert await asked(listener) == b""
+            assert listener.failure
             # After the pause, the next connection starts the next process.
             assert b"begin" in await asked_until_answered(listener)
+            assert listener.failure == ""
 
     with caplog.at_level(logging.INFO, "dragoman.server"):
         run(test)

@@ -42,9 +42,9 @@ from dragoman.api.group_values import OffsetReset
 from dragoman.api.groups import GroupService
 from dragoman.api.keys import CertificateService
 from dragoman.api.metrics.listing import MetricService
-from dragoman.api.node import PipelineReports
 from dragoman.api.node_service import serve_other_nodes
 from dragoman.api.operations import OPERATIONS
+from dragoman.api.pipelines import PipelineReports
 from dragoman.api.record_values import NewRecord, NewRecords
 from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
@@ -212,6 +212,11 @@ def _read_records(stage: Stage, time: str) -> object:
     )
 
 
+def _delayed_records(stage: Stage) -> object:
+    limits = (RecordLimit(1), ReadBytes(100), ValueBytes(100))
+    return stage.delayed.delayed_records(CALLER, "t", None, "", *limits, "text")
+
+
 def _lists(*texts: str, needs: str, asks: str) -> Row:
     """An operation about the history, which shows a series with these texts."""
 
@@ -364,13 +369,14 @@ ROWS: Final[dict[str, list[Row]]] = {
         )
     ],
     "list_connections": _cluster(
-        lambda s: s.connections.list_connections(CALLER, "", "", LIMIT), "describe"
+        lambda s: s.connections.list_connections(CALLER, "", None, "", LIMIT), "describe"
     ),
     "close_connection": _cluster(
-        lambda s: s.connections.close_connection(CALLER, "kafka-9"), "alter"
+        lambda s: s.connections.close_connection(CALLER, "kafka-9", None), "alter"
     ),
     "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, "", LIMIT), "describe"),
-    "list_delayed": _cluster(lambda s: s.delayed.list_delayed(CALLER, "", LIMIT), "describe"),
+    "list_delayed": _cluster(lambda s: s.delayed.list_delayed(CALLER, None, "", LIMIT), "describe"),
+    "delayed_records": [Row(_delayed_records, "read topic t")],
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),
     "mlog_events": _cluster(lambda s: s.cluster.mlog_events(CALLER), "describe"),
     "add_node": _cluster(
@@ -424,6 +430,13 @@ ROWS: Final[dict[str, list[Row]]] = {
             "describe capture c",
         ),
     ],
+    "database_tables": [
+        Row(lambda s: s.captures.database_tables(CALLER, DEFINITION), "create capture c"),
+        Row(
+            lambda s: s.captures.database_tables(CALLER, BORROWING),
+            "create capture c,alter cluster",
+        ),
+    ],
     "security_status": _cluster(lambda s: s.security.security_status(CALLER), "describe"),
     "find_rules": _cluster(lambda s: s.rules.find_rules(CALLER, RuleSearch()), "describe"),
     "add_rules": _cluster(lambda s: s.rules.add_rules(CALLER, AccessRules(rules=())), "alter"),
@@ -439,7 +452,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "create_token": _cluster(lambda s: s.users.create_token(CALLER, "u", NewToken()), "alter"),
     "revoke_token": _cluster(lambda s: s.users.revoke_token(CALLER, "u", "1"), "alter"),
     "list_pipelines": [
-        Row(lambda s: s.pipelines.list_pipelines(CALLER), "describe pipeline p", lacks("'p'"))
+        Row(lambda s: s.pipelines.list_pipelines(CALLER, None), "describe pipeline p", lacks("'p'"))
     ],
     "list_figures": _figures("list_figures"),
     "query_figures": _figures("query_figures"),

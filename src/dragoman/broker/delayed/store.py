@@ -8,7 +8,7 @@ Records are stored, decided about and read back here; when one has come due, `De
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from typing import ClassVar, Final
 
@@ -18,6 +18,7 @@ from dragoman.broker.context import NodeContext
 from dragoman.broker.delayed import records as stored
 from dragoman.broker.delayed.delivery import Delivery
 from dragoman.broker.delayed.held_records import HeldRecords
+from dragoman.broker.delayed.listing import Place, places
 from dragoman.broker.delayed.records import Kind, Release, Stored
 from dragoman.broker.delayed.state import (
     Batch,
@@ -46,6 +47,7 @@ from dragoman.broker.partitions import Partitions
 from dragoman.broker.produce import check_produced
 from dragoman.broker.topics import Topics
 from dragoman.broker.transactions import ProducerIds
+from dragoman.broker.work_queue import Steps
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.errors import DragomanError, NotSentError
 from dragoman.limits import (
@@ -63,6 +65,8 @@ from dragoman.security.access import Caller, Operation, Resource
 from dragoman.world import Handle
 
 log = logging.getLogger("dragoman.delayed")
+#: What it costs to read a stored record, in items of the work queue.
+_READ_ITEMS: Final = 20
 #: While no node stores the record, or the node is still loading, nothing is done.
 _RETRY: Final = Retry(
     (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, NotLeader, NotSentError),
@@ -274,6 +278,28 @@ class RecordStore:
                 if queue.count:
                     found[target_id] = found.get(target_id, 0) + queue.count
         return found
+
+    def listed(
+        self, target_ids: Set[int], after: Place, most: int, bytes_max: int
+    ) -> Steps[tuple[list[tuple[Place, Phase, Stored]], bool]]:
+        """The records for these partitions that are stored here, in the order of their times, after
+        a place: at most so many, and no more once they have so many bytes. And whether bytes have
+        not cut them off.
+        """
+        served = [each for each in self._stored.values() if self.log.is_served(each.index)]
+        found: list[tuple[Place, Phase, Stored]] = []
+        for place in (yield from places(served, target_ids, after, most)):
+            if bytes_max <= 0:
+                return found, False
+            yield _READ_ITEMS
+            partition = self._stored.get(place.partition)
+            entry = None if partition is None else partition.entries.get(place.offset)
+            if entry is None:
+                # It was delivered, or dropped, or another node stores it now.
+                continue
+            found.append((place, entry.phase, self.stored(place.partition, place.offset)))
+            bytes_max -= entry.size
+        return found, True
 
     def is_delivering_to(self, partition_id: int) -> bool:
         """Whether a batch is, or may be, in flight to a partition, which must then keep its

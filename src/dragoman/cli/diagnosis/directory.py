@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import islice
 
 from dragoman.cli.diagnosis import machine
+from dragoman.cli.diagnosis.console import queries
 from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
 from dragoman.config.settings import Settings
 from dragoman.data_directory import foreign_names
@@ -30,6 +31,8 @@ def checks(directory: str, settings: Settings) -> Iterator[Finding]:
     else:
         yield from _missing(directory)
     yield machine.descriptors()
+    if any(each.base == "console" for each in settings.listeners):
+        yield queries()
     if not is_used:
         # The ports of a node that runs are taken, by itself.
         yield from (machine.port(each) for each in settings.listeners)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
@@ -11,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.api.values import Check, ClusterStatus, Health, NodeStatus
+from dragoman.cli.diagnosis import console
 from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
@@ -28,6 +30,7 @@ REMEDIES = {
     "damage": "`dragoman cluster status` lists it; stop the node, then `dragoman log repair DIR`",
     "descriptors": "LimitNOFILE=65536 in its systemd unit, then start it anew",
     "memory": "raise `memory.budget.bytes`, or find the clients that do not read their replies",
+    "console": "`dragoman user create NAME` if nobody can log in; else look at the log of the node",
     "certificates": "replace the files; the node reads them again by itself",
     "clock": "`timedatectl status`, and have NTP set the clock",
 }
@@ -46,6 +49,15 @@ class Probe(Remote):
     def is_local(self) -> bool:
         """Whether the node is on this machine, reached by its administrator's socket."""
         return self._parts is None
+
+    @property
+    def host(self) -> str:
+        """The name in its URL; empty: it is on this machine."""
+        return "" if self._parts is None else self._parts.hostname or ""
+
+    def tls(self) -> ssl.SSLContext:
+        """What https is checked by. Raises `CommandError`."""
+        return self._target.tls()
 
     def ask(self, path: str, question: bytes | None = None) -> Answer:
         """A GET, or a POST that only asks. Raises `CommandError` when there is no answer."""
@@ -70,6 +82,7 @@ def checks(node: Probe) -> Iterator[Finding]:
         yield warning("health", what, "upgrade the node, or use the doctor of its release")
     else:
         yield from (of_check(each) for each in health.checks)
+        yield from console.reached(health.checks, node.host, node.tls())
     try:
         status = node.get("/api/v1/cluster", ClusterStatus)
     except CommandError as error:

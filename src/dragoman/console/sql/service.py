@@ -18,9 +18,8 @@ from dragoman.console.sql.process import answer_of
 from dragoman.console.sql.values import Problem, QueryJob, QueryLogin, QueryRequest, encode
 from dragoman.console.streams import within
 from dragoman.errors import DragomanError
-from dragoman.installation import install_command
+from dragoman.installation import QUERY_MODULES, install_command
 
-_LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
 _ENDED: Final = (
     encode(Problem(code="login_needed", detail="the session has ended: log in again")) + b"\n"
@@ -96,7 +95,7 @@ class Queries:
             self._running -= 1
 
     async def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
-        missing = [name for name in _LIBRARIES if not self._has_module(name)]
+        missing = [name for name in QUERY_MODULES if not self._has_module(name)]
         if missing:
             raise EngineMissingError(
                 f"queries need {', '.join(missing)}, which the extra `console` installs"

@@ -1,6 +1,7 @@
 // Lines over time, drawn as SVG: a few series, one axis, a reading under the pointer.
 
 import { fill, h, svg } from "./dom.js";
+import { csvButton } from "./files.js";
 import { NOTHING, isMissing, time } from "./format.js";
 
 const WIDTH = 640;
@@ -33,12 +34,23 @@ export class Chart {
     this.at = null;
     this.place = h("div", {});
     this.reading = h("div", { class: "reading muted" });
-    this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.place, this.reading);
+    this.file = csvButton(title, () => this.lines());
+    this.file.hidden = true;
+    this.element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", {}, title), this.file), this.place, this.reading);
+  }
+
+  /** What is drawn, as lines of a file. */
+  lines() {
+    const [times, series] = this.drawn;
+    return [["time", ...series.map((each) => each.name)],
+      ...times.map((ms, index) => [new Date(ms).toISOString(), ...series.map((each) => each.values[index])])];
   }
 
   draw(times, series) {
+    this.drawn = [times, series];
     const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
-    if (times.length < 2 || !known.length) {
+    this.file.hidden = times.length < 2 || !known.length;
+    if (this.file.hidden) {
       fill(this.place, h("p", { class: "muted" }, "No figures in this time; nodes take a sample every 15 seconds."));
       fill(this.reading);
       return;

@@ -57,6 +57,25 @@ export async function settled(promise) {
   }
 }
 
+/** Nodes by name: `node 1, node 3`. */
+export const nodesNamed = (nodes) => nodes.map((each) => `node ${each}`).join(", ");
+
+/** A line that names nodes whose part of a list is missing; hidden without any. */
+export class Silent {
+  constructor(what) {
+    this.what = what;
+    this.element = h("p", { class: "warning", role: "status", hidden: true });
+  }
+
+  show(nodes) {
+    this.element.hidden = !nodes.length;
+    this.element.textContent = `No answer from ${nodesNamed(nodes)}: ${this.what}`;
+  }
+}
+
+/** A column with the node that a row is from. */
+export const nodeColumn = { name: "node", title: "Node", of: (row) => row.node, isNumber: true };
+
 /** A button that copies a text; `text` may be a function that gives it. */
 export function copyButton(name, text, title = "Copy") {
   const button = h("button", {
@@ -80,14 +99,6 @@ export const copied = (name, text) => h("div", { class: "same" }, h("span", { cl
 /** Several lines to copy. */
 export const snippet = (title, text) =>
   h("div", { class: "snippet" }, h("div", { class: "bar" }, h("h3", {}, title), copyButton(title, text)), h("pre", { tabindex: "0" }, text));
-
-/** Keep a text, or parts of one, as a file. */
-export function download(name, type, ...parts) {
-  const address = URL.createObjectURL(new Blob(parts, { type }));
-  h("a", { href: address, download: name }).click();
-  // Browsers begin to read it after the click.
-  setTimeout(() => URL.revokeObjectURL(address), 60_000);
-}
 
 /** How to do the same on the command line and over HTTP. */
 export function equivalent(command, request) {

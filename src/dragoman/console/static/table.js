@@ -1,6 +1,7 @@
 // A table that sorts, filters, and shows only the rows that can be seen.
 
 import { fill, h } from "./dom.js";
+import { csvButton } from "./files.js";
 import { NOTHING, isMissing, number } from "./format.js";
 
 const ROW_PX = 37;
@@ -8,8 +9,8 @@ const ALL_MAX = 200;
 
 /**
  * `columns`: {name, title, of: (row) => value, show: (value, row) => text or element, isNumber,
- * help, isPlain: not sorted by}. Options: `order` {name, isDown}, `search` (row) => text, `placeholder`,
- * `empty` text, `key` (row) => what names it: its element stays when figures change.
+ * help, isPlain: neither sorted by nor in files, isChoice: not in files}. Options: `order` {name, isDown}, `search` (row) => text, `placeholder`,
+ * `isKept`: false without a file, `empty` text, `key` (row) => what names it: its element stays when figures change.
  */
 export class Table {
   constructor(columns, options = {}) {
@@ -37,7 +38,10 @@ export class Table {
       h("table", {}, h("thead", {}, this.head), this.body),
     );
     this.scroller.addEventListener("scroll", () => this.drawRows(), { passive: true });
-    const bar = options.search ? h("div", { class: "bar" }, this.input, this.count) : null;
+    const isKept = options.isKept !== false;
+    const bar = options.search
+      ? h("div", { class: "bar" }, this.input, this.count, isKept ? csvButton(options.label ?? "Table", () => this.lines()) : null)
+      : null;
     this.element = h("div", { class: "table" }, bar, this.scroller);
     this.drawHead();
   }
@@ -51,6 +55,12 @@ export class Table {
     this.rows = rows;
     // What is being pressed must not change before it is released.
     if (!this.body.matches(":active")) this.draw();
+  }
+
+  /** The rows that fit the filter, in the order shown, as lines of a file. */
+  lines() {
+    const columns = this.columns.filter((each) => !each.isPlain && !each.isChoice);
+    return [columns.map((each) => each.title), ...(this.shown ?? []).map((row) => columns.map((each) => each.of(row)))];
   }
 
   drawHead() {

@@ -5,6 +5,7 @@ import { action, choice, field, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { drawFindings } from "../findings.js";
 import { equivalent, link, problem, shell, to, toast } from "../parts.js";
+import { TablePicker, listed } from "../table-picker.js";
 
 const STEPS = ["Address", "Check", "What is captured", "Summary"];
 const PASSWORDS = [["file", "In a file of the node"], ["env", "In a variable of the node"], ["typed", "Typed here"], ["none", "None"]];
@@ -15,7 +16,6 @@ const HINTS = {
 };
 
 const quoted = (value) => (/^[^\s'\\]+$/.test(value) ? value : `'${value.replace(/['\\]/g, "\\$&")}'`);
-const listed = (text) => text.split(/[,\n]/).map((each) => each.trim()).filter(Boolean);
 
 export async function showWizard(place, { state, signal }) {
   const input = (name, value, properties = {}) => h("input", { name, value, autocomplete: "off", spellcheck: "false", ...properties });
@@ -37,6 +37,7 @@ export async function showWizard(place, { state, signal }) {
   const content = h("div", {});
   const said = h("div", { "aria-live": "polite" });
   const same = h("div", {});
+  const picker = new TablePicker(tables, signal);
   let step = 0;
 
   function drawPassword() {
@@ -100,6 +101,7 @@ export async function showWizard(place, { state, signal }) {
     fill(content, DRAW[step]());
     fill(same, equivalent(command(), `POST ${state.server}/api/v1/captures`));
     if (step) title.focus();
+    if (step === 2 && !state.isReadOnly) picker.load(definition(["*"]));
   }
 
   const DRAW = [
@@ -118,6 +120,7 @@ export async function showWizard(place, { state, signal }) {
         next("Next")),
     ],
     () => [
+      picker.element,
       field("Tables", tables, "schema.table, one to a line or separated by commas; * and ? match, the schema is public by default."),
       h("div", { class: "form" }, field("Envelope", envelope), field("Begin with", snapshot), field("Partitions of new topics", partitions)),
       readOnlyNote(state),

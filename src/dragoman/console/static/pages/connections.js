@@ -1,10 +1,10 @@
 // Who is connected, by protocol.
 
-import { api, get, remove } from "../api.js";
+import { api, get, query, remove } from "../api.js";
 import { action, change, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { NOTHING, bytes, duration, number } from "../format.js";
-import { badge, equivalent, facts, figure } from "../parts.js";
+import { Silent, badge, equivalent, facts, figure, nodeColumn } from "../parts.js";
 import { Table } from "../table.js";
 
 export async function show(place, { state, signal, search }) {
@@ -13,6 +13,7 @@ export async function show(place, { state, signal, search }) {
     [
       { name: "id", title: "Connection", of: (row) => row.id, show: (text) => h("span", { class: "mono" }, text) },
       { name: "protocol", title: "Protocol", of: (row) => row.protocol || "not known yet", show: (text) => badge(text) },
+      nodeColumn,
       { name: "client", title: "Client", of: (row) => row.client_id },
       { name: "user", title: "User", of: (row) => row.user },
       { name: "peer", title: "Address", of: (row) => row.peer, show: (text) => text || NOTHING, help: "None: over a socket of the machine, such as the console's" },
@@ -23,23 +24,23 @@ export async function show(place, { state, signal, search }) {
       state.isReadOnly ? null : { name: "close", title: "Action", isPlain: true, of: () => null, show: (_, row) => action(state, "Close", () => close(row), { isDangerous: true, label: `Close ${row.id}` }) },
     ].filter(Boolean),
     { search: (row) => `${row.id} ${row.protocol} ${row.client_id} ${row.user} ${row.peer}`, placeholder: "Filter connections", label: "Connections",
-      key: (row) => row.id, empty: "Nothing is connected." },
+      key: (row) => `${row.node} ${row.id}`, empty: "Nothing is connected." },
   );
   if (search.get("filter")) table.filter(search.get("filter"));
-  const which = h("p", { class: "muted" });
-  fill(place, h("h1", {}, "Connections"), which, readOnlyNote(state), figures, table.element,
-    equivalent([`curl ${state.server}/api/v1/connections`, `curl -X DELETE ${state.server}/api/v1/connections/ID`],
-      [`GET ${state.server}/api/v1/connections`, `DELETE ${state.server}/api/v1/connections/ID`]));
+  const silent = new Silent("its connections are missing.");
+  fill(place, h("h1", {}, "Connections"), h("p", { class: "muted" }, "To all nodes of the cluster."), readOnlyNote(state), silent.element, figures, table.element,
+    equivalent([`curl '${state.server}/api/v1/connections?node=1'`, `curl -X DELETE '${state.server}/api/v1/connections/ID?node=1'`],
+      [`GET ${state.server}/api/v1/connections?node=1`, `DELETE ${state.server}/api/v1/connections/ID?node=1`]));
 
   function close(row) {
     change({
       title: "Close a connection",
       fields: [
         h("p", {}, "The client is disconnected. Most clients connect again at once: to keep one out, disable its user or deny it by a rule."),
-        facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer || NOTHING]]),
+        facts([["Connection", row.id], row.node === undefined ? null : ["Node", row.node], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer || NOTHING]]),
       ],
       apply: async () => {
-        await remove(api("connections", row.id));
+        await remove(`${api("connections", row.id)}${query({ node: row.node })}`);
         return `${row.id} is closed.`;
       },
       verb: "Close", isDangerous: true, onDone: refresh,
@@ -53,7 +54,7 @@ export async function show(place, { state, signal, search }) {
       const name = each.protocol || "not known yet";
       counts.set(name, (counts.get(name) ?? 0) + 1);
     }
-    which.textContent = "Those of the node that the console asks; each node lists its own.";
+    silent.show(found.unreachable);
     fill(figures, [...counts].sort().map(([name, count]) => figure(name, number(count))));
     table.show(found.items);
   }

@@ -1,11 +1,13 @@
 // Records that consumers have given up, and those that wait: topics of dead letters and retries.
 
-import { api, get, post, query } from "../api.js";
+import { api, get, post } from "../api.js";
 import { Nothing, change, checkbox, field, readOnlyNote, tell } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, number, plural, time } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, problem, shell, to, warning } from "../parts.js";
+import { Silent, badge, card, equivalent, facts, figure, link, nodeColumn, problem, shell, to, warning } from "../parts.js";
+import { ORIGINS, headerOf, pretty, preview, text } from "../payloads.js";
 import { Table } from "../table.js";
+import { showDelayed } from "./delayed.js";
 
 const DLQ = "%DLQ%";
 const RETRY = "%RETRY%";
@@ -14,10 +16,11 @@ const USUAL = /(^|[^a-z])(dlq|dead[-_.]?letters?)([^a-z]|$)/i;
 const TOPICS_MAX = 200;
 const SHOWN = 200;
 const MARK = "dragoman.resent.from";
-const ORIGINS = ["rocketmq.RETRY_TOPIC", "rocketmq.DLQ_ORIGIN_TOPIC", "dragoman.topic"];
 const KINDS = { sent: "good", ready: "good", sent_before: "warn", failed: "bad", gone: "bad", no_target: "warn", too_large: "bad" };
 
 export async function show(place, context) {
+  const [first, topic] = context.parts;
+  if (first === "+delayed" && topic) return showDelayed(place, context, topic);
   return context.parts.length ? showTopic(place, context) : showList(place, context);
 }
 
@@ -40,24 +43,26 @@ async function showList(place, { state, signal }) {
   );
   const delayed = new Table(
     [
-      { name: "topic", title: "Topic", of: (row) => row.topic, show: (name) => link(to("topics", name), name) },
+      { name: "topic", title: "Topic", of: (row) => row.topic, show: (name) => link(to("dead-letters", "+delayed", name), name) },
       { name: "records", title: "Delayed and held", of: (row) => row.records, isNumber: true, show: number },
+      nodeColumn,
     ],
-    { label: "Delayed records by topic", empty: "No record waits for its time on the answering node." },
+    { label: "Delayed records by topic", empty: "No record waits for its time." },
   );
   const waiting = h("div", { class: "figures" });
   const missing = h("p", { class: "warning", hidden: true });
+  const silent = new Silent("records that it stores until their time are missing.");
   const named = h("input", { name: "topic", "aria-label": "Another topic of dead letters", placeholder: "Another topic, such as of deadLetterTopic" });
   const open = h("form", { class: "bar named", onsubmit: (event) => { event.preventDefault(); if (named.value) location.hash = to("dead-letters", named.value); } }, named, h("button", {}, "Open"));
   fill(place, h("h1", {}, "Dead letters and delayed records"), waiting, open, missing, table.element,
     h("p", { class: "muted" }, "RocketMQ’s groups put what they give up into ", h("code", {}, "%DLQ%GROUP"), "; the Spark source puts values that do not decode into its ", h("code", {}, "deadLetterTopic"), "."),
-    card("Records that wait for their time", delayed.element),
-    equivalent(`dragoman topic list --server ${state.server}`, `GET ${state.server}/api/v1/topics`));
+    card("Records that wait for their time", silent.element, delayed.element),
+    equivalent([`dragoman topic list --server ${state.server}`, `curl '${state.server}/api/v1/delayed?node=1'`], [`GET ${state.server}/api/v1/topics`, `GET ${state.server}/api/v1/delayed?node=1`]));
 
   async function refresh() {
     const [topics, held] = await Promise.all([
       get("lists/topics", signal),
-      get(`api/v1/delayed${query({ limit: TOPICS_MAX })}`, signal).catch((error) => {
+      get("lists/delayed", signal).catch((error) => {
         if (error.name === "AbortError") throw error;
         return null;
       }),
@@ -69,10 +74,11 @@ async function showList(place, { state, signal }) {
     table.show(rows);
     const dead = rows.filter((each) => !each.name.startsWith(RETRY));
     delayed.show(held?.items ?? []);
+    silent.show(held?.unreachable ?? []);
     fill(waiting,
       figure("Dead letters", compact(total(dead)), `in ${plural(dead.length, "topic")}`),
       figure("Retries", compact(total(rows.filter((each) => each.name.startsWith(RETRY)))), "records of retry topics"),
-      figure("Delayed", number(held?.records), held ? `delayed and held records on node ${held.node_id}` : "needs the right to describe the cluster"));
+      figure("Delayed", number(held?.items.reduce((one, each) => one + each.records, 0)), held ? "delayed and held records" : "needs the right to describe the cluster"));
   }
   await refresh();
   return { refresh };
@@ -109,17 +115,13 @@ async function inTurns(items, work, width = 4) {
 
 // ---- one topic
 
-const text = (payload) => (payload === null ? "null" : payload.encoding === "base64" ? `${payload.size} bytes, not text` : String(payload.data));
-const preview = (payload) => { const shown = text(payload); return shown.length > 120 ? `${shown.slice(0, 120)}…` : shown; };
-const headerOf = (row, names) => row.headers.find((each) => names.includes(each.name) && each.value?.encoding === "text")?.value.data ?? "";
-
 async function showTopic(place, { parts: [name], state, signal }) {
   const chosen = new Set();
   const keyOf = (row) => `${row.partition}/${row.offset}`;
   let rows = [];
   const table = new Table(
     [
-      { name: "chosen", title: "Chosen", of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
+      { name: "chosen", title: "Chosen", isChoice: true, of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
       { name: "place", title: "Partition/offset", of: keyOf, show: (text_, row) => h("button", { class: "quiet mono", onclick: () => inspect(row), "aria-label": `Show record ${text_}` }, text_) },
       { name: "time", title: "Time", of: (row) => row.timestamp, isNumber: true, show: (ms) => time(ms) },
       { name: "key", title: "Key", of: (row) => preview(row.key), show: (shown) => h("span", { class: "mono" }, shown) },
@@ -207,15 +209,6 @@ async function showTopic(place, { parts: [name], state, signal }) {
   }
   await refresh();
   return { title: name };
-}
-
-function pretty(payload) {
-  const shown = text(payload);
-  try {
-    return JSON.stringify(JSON.parse(shown), null, 2);
-  } catch {
-    return shown;
-  }
 }
 
 function outcomes(answer) {

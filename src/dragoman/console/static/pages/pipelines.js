@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, duration, number, rate, time } from "../format.js";
 import { OverTime } from "../over-time.js";
-import { badge, card, equivalent, facts, figure, link, problem, shell, to } from "../parts.js";
+import { Silent, badge, card, equivalent, facts, figure, link, nodeColumn, problem, shell, to } from "../parts.js";
 import { Table } from "../table.js";
 
 const KINDS = { running: "good", starting: "plain", stopping: "warn", stopped: "plain", done: "good", failed: "bad", died: "bad" };
@@ -22,6 +22,12 @@ function lag(row) {
 
 const lastError = (row) => row.problem || parts(row).map((each) => each.problem).find(Boolean) || "";
 
+/** A pipeline may have reported to several nodes: the newest report counts. */
+function newest(items, name) {
+  const mine = items.filter((each) => each.name === name);
+  return mine.sort((one, other) => (other.updated_ms ?? 0) - (one.updated_ms ?? 0))[0];
+}
+
 export async function show(place, context) {
   return context.parts.length ? showPipeline(place, context) : showList(place, context);
 }
@@ -35,16 +41,22 @@ async function showList(place, { state, signal }) {
       { name: "lag", title: "Lag", of: lag, isNumber: true, show: number, help: "Records that are not read yet" },
       { name: "batch", title: "Batch", of: (row) => Math.max(0, ...parts(row).map((each) => each.batch_ms)) / 1000, isNumber: true, show: duration, help: "The slowest part’s last batch" },
       { name: "host", title: "Host", of: (row) => row.host },
+      { ...nodeColumn, help: "The node that it reports to" },
       { name: "updated", title: "Reported", of: (row) => row.updated_ms, isNumber: true, show: (ms) => time(ms) },
       { name: "problem", title: "Last error", of: lastError },
     ],
     { search: (row) => `${row.name} ${row.state} ${row.host} ${lastError(row)}`, placeholder: "Filter pipelines", label: "Pipelines",
       empty: "No pipeline has reported in a day. One that runs with --server reports here." },
   );
-  fill(place, h("h1", {}, "Pipelines"),
-    h("p", { class: "muted" }, "As they report to this node: ", h("code", {}, `dragoman pipeline run PATH --server ${state.server}`), ". They are started and stopped where they run."),
-    table.element, equivalent(`dragoman pipeline list --server ${state.server}`, `GET ${state.server}/api/v1/pipelines`));
-  const refresh = async () => table.show((await get("lists/pipelines", signal)).items);
+  const silent = new Silent("pipelines that report to it are missing.");
+  fill(place, h("h1", {}, "Pipelines"), silent.element,
+    h("p", { class: "muted" }, "As they report to the nodes: ", h("code", {}, `dragoman pipeline run PATH --server ${state.server}`), ". They are started and stopped where they run."),
+    table.element, equivalent(`dragoman pipeline list --server ${state.server}`, `GET ${state.server}/api/v1/pipelines?node=1`));
+  const refresh = async () => {
+    const found = await get("lists/pipelines", signal);
+    silent.show(found.unreachable);
+    table.show(found.items);
+  };
   await refresh();
   return { refresh };
 }
@@ -78,9 +90,9 @@ async function showPipeline(place, { parts: [name], state, signal }) {
   fill(place, h("p", { class: "crumb" }, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, overTime.element, card("Sinks and jobs", table.element), card("Run", run),
     equivalent(`dragoman pipeline status ${shell(name)} --server ${state.server}`, `GET ${state.server}/api/v1/pipelines`));
   async function refresh() {
-    const found = (await get("lists/pipelines", signal)).items.find((each) => each.name === name);
+    const found = newest((await get("lists/pipelines", signal)).items, name);
     if (!found) {
-      fill(wrong, problem(new Error("No pipeline of this name has reported to this node in a day. Reports are kept in the memory of the node that gets them.")));
+      fill(wrong, problem(new Error("No pipeline of this name has reported to a node in a day. Reports are kept in the memory of the node that gets them.")));
       return;
     }
     const all = parts(found);
@@ -93,7 +105,7 @@ async function showPipeline(place, { parts: [name], state, signal }) {
       figure("Running for", found.started_ms ? duration((found.updated_ms - found.started_ms) / 1000) : "–"));
     fill(wrong, text ? h("p", { class: "problem", role: "alert" }, text) : null);
     table.show(all);
-    fill(run, facts([["File", h("code", {}, found.file)], ["Host", found.host || "–"], ["Process", found.pid || "–"], ["Spark", found.master || "–"], ["Started", time(found.started_ms)], ["Reported", time(found.updated_ms)]]));
+    fill(run, facts([["File", h("code", {}, found.file)], ["Host", found.host || "–"], found.node === undefined ? null : ["Reports to", `node ${found.node}`], ["Process", found.pid || "–"], ["Spark", found.master || "–"], ["Started", time(found.started_ms)], ["Reported", time(found.updated_ms)]]));
   }
   await Promise.all([refresh(), overTime.refresh()]);
   return { refresh: () => Promise.all([refresh(), overTime.refresh()]), title: name };

@@ -2,8 +2,9 @@
 
 import { query } from "../api.js";
 import { fill, h } from "../dom.js";
+import { download } from "../files.js";
 import { bytes, duration, number, plural } from "../format.js";
-import { download, equivalent, problem, shell, to, toast } from "../parts.js";
+import { equivalent, problem, shell, to, toast } from "../parts.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
 import { Following } from "../records/following.js";

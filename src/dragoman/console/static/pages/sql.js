@@ -2,9 +2,10 @@
 
 import { Problem, get } from "../api.js";
 import { choice, field } from "../dialogs.js";
+import { download } from "../files.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, duration, number, plural } from "../format.js";
-import { card, download, equivalent, link, problem, shell, to, warning } from "../parts.js";
+import { card, equivalent, link, problem, shell, to, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
@@ -138,7 +139,7 @@ function drawResult(found, elapsed) {
         show: (value) => (value === null ? h("span", { class: "muted" }, "null") : h("span", { class: "mono" }, String(value))),
       })),
     ],
-    { label: "Result", search: (row) => row.cells.join(" "), placeholder: "Filter these rows", empty: "The result has no rows.", order: { name: "#", isDown: false } },
+    { label: "Result", isKept: false, search: (row) => row.cells.join(" "), placeholder: "Filter these rows", empty: "The result has no rows.", order: { name: "#", isDown: false } },
   );
   table.show(found.rows.map((cells, index) => ({ cells, number: index + 1 })));
   const partly = found.reading.filter((each) => each.is_part);

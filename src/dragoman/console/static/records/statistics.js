@@ -2,8 +2,9 @@
 
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
+import { download } from "../files.js";
 import { bytes, compact, duration, number, time } from "../format.js";
-import { card, download, figure } from "../parts.js";
+import { card, figure } from "../parts.js";
 import { Table } from "../table.js";
 import { preview } from "./content.js";
 
