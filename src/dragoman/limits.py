@@ -1454,6 +1454,9 @@ AUDIT_SAMPLE_KINDS_MAX = 200
 
 # ---- the console
 
+#: Bytes of memory of the process of a console. More: requests fail, and the process may end, which
+#: the next connection starts anew.
+CONSOLE_PROCESS_BYTES_MAX = 2 << 30
 #: Records that one search of the console looks at. More: refused; a search that has ended is
 #: continued from where it stopped.
 CONSOLE_SEARCH_RECORDS_MAX = 1_000_000_000

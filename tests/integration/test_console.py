@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dragoman.limits import CONSOLE_PROCESS_BYTES_MAX, HTTP_HEADER_BYTES_MAX
 from dragoman.testing import EphemeralBroker
 from nodes.process import ServedNode
 
@@ -239,3 +242,46 @@ def test_node_that_was_killed_starts_again_beside_its_old_console(tmp_path: Path
                 with httpx.Client(base_url=f"http://{address}", timeout=30) as other:
                     assert other.get("/session").status_code == 200
                 assert again.stop() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
+def test_memory_of_the_process_is_bounded() -> None:
+    with (
+        EphemeralBroker(storage="directory", listeners=LISTENERS) as broker,
+        browser(broker) as client,
+    ):
+        client.get("/session")
+        (process,) = consoles()
+        limits = Path(f"/proc/{process}/limits").read_text()
+        (line,) = (each for each in limits.splitlines() if each.startswith("Max data size"))
+        assert line.split()[3:5] == [str(CONSOLE_PROCESS_BYTES_MAX)] * 2
+
+
+def test_queries_and_records_need_a_login_although_kafka_demands_none(
+    locked: EphemeralBroker,
+) -> None:
+    with browser(locked) as client, browser(locked) as nobody:
+        log_in(client)
+        client.post("/api/v1/topics", json={"name": "orders"})
+        query = {"query": "select 1"}
+        assert client.post("/sql", json=query).status_code == 200
+        for path, body in (("/sql", query), ("/records/search", {"topic": "orders"})):
+            answer = nobody.post(path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (401, "login_needed")
+
+
+def test_smuggled_and_oversized_requests_are_refused(locked: EphemeralBroker) -> None:
+    host, _, port = locked.address("console").rpartition(":")
+    head = b"POST /session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    for sent in (
+        head + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        head + b"Content-Length: 2\r\nTransfer-Encoding: gzip, chunked\r\n\r\n{}",
+        head + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        head + b"X: a\rb\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (HTTP_HEADER_BYTES_MAX + 1),
+    ):
+        with socket.create_connection((host, int(port)), timeout=30) as connected:
+            connected.sendall(sent)
+            assert re.match(rb"HTTP/1\.1 (400|431|501) ", connected.recv(1 << 16))

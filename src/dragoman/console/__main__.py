@@ -18,8 +18,10 @@ from typing import Final
 import msgspec
 
 from dragoman.config.console import ConsoleSettings
+from dragoman.console.memory import bound_memory
 from dragoman.console.serve import serve
 from dragoman.errors import DragomanError
+from dragoman.limits import CONSOLE_PROCESS_BYTES_MAX
 from dragoman.net.process_log import FORMAT
 
 _log = logging.getLogger("dragoman.console")
@@ -35,6 +37,7 @@ def main() -> int:
         # The node has gone, or stops.
         return 0
     settings = msgspec.json.decode(line, type=ConsoleSettings)
+    bound_memory(CONSOLE_PROCESS_BYTES_MAX)
     try:
         asyncio.run(_run(settings, listener))
     except DragomanError as error:

@@ -17,6 +17,7 @@ from dragoman.api.connection import Engine, HttpConnection
 from dragoman.api.origin import Origin
 from dragoman.config.console import ConsoleSettings
 from dragoman.console.app import Console, create_app
+from dragoman.console.handshakes import Handshakes
 from dragoman.console.tls import BrowserTls
 from dragoman.console.upstream import Upstream
 from dragoman.net.listener import ACCEPT_TURNS
@@ -28,7 +29,6 @@ CONNECTIONS_MAX: Final = 500
 _BACKLOG: Final = 128
 _IDLE_CHECK_S: Final = 5.0
 _END_GRACE_S: Final = 1.0
-_HANDSHAKE_S: Final = 10.0
 
 
 async def serve(
@@ -71,9 +71,9 @@ class _Server:
     ) -> None:
         self._console = console
         self._listener = listener
-        self._tls = tls
         self._engine = Engine(create_app(console), SystemClock(), "console")
         self._loop = asyncio.get_running_loop()
+        self._handshakes = None if tls is None else Handshakes(tls, self._connection, self._loop)
 
     async def run(self, stop: asyncio.Event, idle_s: float, check_s: float) -> None:
         stopping = asyncio.ensure_future(stop.wait())
@@ -84,7 +84,7 @@ class _Server:
                 await asyncio.wait((stopping, idle), return_when=asyncio.FIRST_COMPLETED)
                 idle.cancel()
                 await _pause(server, self._loop)
-                if not stop.is_set() and not self._engine.state.connections:
+                if not stop.is_set() and not self._is_used:
                     return
                 # A connection was accepted meanwhile: it is served, and those that follow.
         finally:
@@ -95,12 +95,14 @@ class _Server:
 
     async def _accept(self) -> asyncio.Server:
         return await self._loop.create_server(
-            self._connection,
+            self._connection if self._handshakes is None else self._handshakes.protocol,
             sock=self._listener.dup(),
             backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S,
         )
+
+    @property
+    def _is_used(self) -> bool:
+        return bool(self._engine.state.connections or self._handshakes)
 
     def _connection(self) -> asyncio.Protocol:
         state = self._engine.state
@@ -113,12 +115,14 @@ class _Server:
         since = time.monotonic()
         while True:
             await asyncio.sleep(check_s)
-            if self._engine.state.connections or self._console.sessions.are_open():
+            if self._is_used or self._console.sessions.are_open():
                 since = time.monotonic()
             elif seconds and time.monotonic() - since >= seconds:
                 return
 
     async def _close(self) -> None:
+        if self._handshakes is not None:
+            await self._handshakes.close()
         state = self._engine.state
         for connection in list(state.connections):
             connection.shutdown()

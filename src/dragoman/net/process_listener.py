@@ -144,11 +144,16 @@ class ProcessListener(OpenListener):
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
 
     def _refuse(self) -> None:
-        with suppress(OSError):
+        try:
             # The process shares this flag with the node, and may have changed it.
             self._socket.setblocking(False)
             for _ in range(_REFUSED_PER_TURN):
                 self._socket.accept()[0].close()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:
+            # Without descriptors none can be refused, and trying on takes all of the processor.
+            self._loop.remove_reader(self._socket.fileno())
 
     # ---- the process
 

@@ -20,6 +20,7 @@ from dragoman import limits
 from dragoman.certificates import Authority, write_pair
 from dragoman.config.console import ConsoleSettings
 from dragoman.config.settings import TlsOptions
+from dragoman.console import handshakes
 from dragoman.console import serve as module
 from dragoman.console import tls as tls_module
 from dragoman.console.serve import serve
@@ -201,3 +202,36 @@ def test_files_that_cannot_be_used_leave_the_old_ones(tmp_path: Path) -> None:
 async def test_client_without_tls_is_no_client(tmp_path: Path) -> None:
     async with served(tls=renew(tmp_path, Authority.create())) as console:
         assert await console.ask() == b""
+
+
+async def test_handshakes_are_bounded_and_the_oldest_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 3)
+    authority = Authority.create()
+    trusted = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+    async with served(tls=renew(tmp_path, authority)) as console:
+        silent = [await console.connect() for _ in range(4)]
+        assert await silent[0][0].read() == b""
+        page = await console.ask(ssl=trusted, server_hostname="localhost")
+        assert page.startswith(b"HTTP/1.1 200 ")
+        assert await silent[1][0].read() == b""
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_silent_handshake_ends_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes, "HANDSHAKE_S", 0.05)
+    async with served(tls=renew(tmp_path, Authority.create())) as console:
+        assert await console.ask(b"") == b""
+
+
+async def test_console_with_a_handshake_under_way_is_not_idle(tmp_path: Path) -> None:
+    async with served(tls=renew(tmp_path, Authority.create()), idle_s=0.01) as console:
+        _, writer = await console.connect()
+        _, pending = await asyncio.wait((console.running,), timeout=0.2)
+        assert pending
+        writer.close()
+        await console.running

@@ -7,6 +7,7 @@ Method: real processes, small Python programs that accept on the socket they inh
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 import pytest
 import uvloop
@@ -265,5 +267,39 @@ def test_address_that_an_old_process_leaves_is_bound(run: Run) -> None:
         loop.call_later(0.02, other.close)
         with await bind(Listener(name="console", bind=address), loop, 16) as bound:
             assert bound.getsockname()[1] == address.port
+
+    run(test)
+
+
+def test_node_without_descriptors_does_not_spin_while_it_refuses(run: Run) -> None:
+    async def test() -> None:
+        tried = 0
+
+        class Exhausted:
+            """The listener's socket, when the node may open nothing more."""
+
+            def __init__(self, found: socket.socket) -> None:
+                self._found = found
+
+            def accept(self) -> object:
+                nonlocal tried
+                tried += 1
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self._found, name)
+
+        def start() -> bytes:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        async with opened(ENDS, start=start) as listener:
+            listener._socket = cast("socket.socket", Exhausted(listener._socket))
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.bound.port)
+            while not tried:
+                await asyncio.sleep(0)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert tried == 1
+            writer.close()
 
     run(test)

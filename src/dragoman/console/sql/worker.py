@@ -24,6 +24,7 @@ from dragoman.client.kafka import (
     ClientSettings,
     SaslLogin,
 )
+from dragoman.console.memory import bound_memory
 from dragoman.console.sql.errors import MemoryUsedUpError, QueryError
 from dragoman.console.sql.values import (
     Columns,
@@ -78,7 +79,8 @@ class Output:
 def main() -> int:
     job = decode_job(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
-    _bound_memory()
+    # Where the system knows no such bound, the engine's own one counts.
+    bound_memory(CONSOLE_QUERY_PROCESS_BYTES_MAX)
     output = Output()
     try:
         _run(job, output)
@@ -186,12 +188,6 @@ def _end_with_input() -> None:
     while os.read(_INPUT, 1 << 12):
         pass
     os._exit(1)
-
-
-def _bound_memory() -> None:
-    # Data and anonymous mappings on Linux; elsewhere the engine's own bound counts.
-    limit = CONSOLE_QUERY_PROCESS_BYTES_MAX
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":
