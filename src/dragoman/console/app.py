@@ -109,7 +109,7 @@ class Console:
         self.access = Access(settings, upstream, self.sessions, port)
         self.records = Records(
             settings.kafka,
-            lambda request: self._allowed(request, is_change=False),
+            self._allowed,
             self.body,
             self.sessions.is_open,
             monotonic,

@@ -1,6 +1,7 @@
 """Requests of pages about records.
 
 POST /records/search   what is found, as lines of JSON
+POST /records/copy     what is found, written to another topic
 GET  /records/tail     new records, as server-sent events
 GET  /records/one      a record with all it holds
 GET  /records/bytes    the bytes of a key or a value, as a file
@@ -11,8 +12,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from typing import Final, Literal, TypeVar
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -25,6 +32,7 @@ from dragoman.client.kafka import KafkaClient
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError, LoginNeededError
 from dragoman.console.records.clients import Clients
+from dragoman.console.records.copies import copying
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
 from dragoman.console.records.decoding.topic_schema import schemas_of
@@ -33,23 +41,39 @@ from dragoman.console.records.filters.matching import Matches, compiled
 from dragoman.console.records.followed import topics_of
 from dragoman.console.records.one import record_at
 from dragoman.console.records.places import range_of
+from dragoman.console.records.results import result_of
 from dragoman.console.records.scan import Scan, Turns
-from dragoman.console.records.search import Question, Running
+from dragoman.console.records.search import Question, Result, Running
 from dragoman.console.records.shown import decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
-from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
+from dragoman.console.records.values import (
+    Asked,
+    Copy,
+    Decoding,
+    Offset,
+    Partition,
+    Search,
+    Tail,
+)
 from dragoman.console.sessions import Session
 from dragoman.errors import MALFORMED, DragomanError
 from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
-    CONSOLE_SEARCH_FOUND_MAX,
     CONSOLE_SHOWN_CHARACTERS_MAX,
 )
 
 Value = TypeVar("Value")
 _LINES: Final = "application/x-ndjson"
 _EVENTS: Final = "text/event-stream"
+
+
+#: What becomes of what a question finds, for as long as the answer takes.
+Results: TypeAlias = Callable[[KafkaClient, Question], AbstractAsyncContextManager[Result]]
+
+
+class Allowed(Protocol):
+    def __call__(self, request: Request, *, is_change: bool) -> Session | None: ...
 
 
 class TooManyReadsError(ConsoleError):
@@ -75,7 +99,7 @@ class Records:
     def __init__(
         self,
         target: KafkaTarget,
-        allowed: Callable[[Request], Session | None],
+        allowed: Allowed,
         body: Callable[[Request, Session | None], Awaitable[bytes]],
         is_open: Callable[[Session], bool],
         monotonic: Callable[[], float] = time.monotonic,
@@ -93,6 +117,7 @@ class Records:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/records/search", self.search, methods=["POST"]),
+            Route("/records/copy", self.copy, methods=["POST"]),
             Route("/records/tail", self.tail, methods=["GET"]),
             Route("/records/one", self.one, methods=["GET"]),
             Route("/records/bytes", self.bytes, methods=["GET"]),
@@ -104,27 +129,44 @@ class Records:
     # ---- requests
 
     async def search(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         search = _decoded(await self._body(request, session), Search)
-        if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
-            raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
-        matches = self._filter(search.filter)
+
+        @asynccontextmanager
+        async def listed(_: KafkaClient, question: Question) -> AsyncIterator[Result]:
+            yield result_of(search, question.decoders)
+
+        return await self._searched(session, search, listed)
+
+    async def copy(self, request: Request) -> Response:
+        session = self._allowed(request, is_change=False)
+        copy = _decoded(await self._body(request, session), Copy)
+        self._allowed(request, is_change=not copy.validate_only)
+
+        def copied(client: KafkaClient, question: Question) -> AbstractAsyncContextManager[Result]:
+            return copying(client, copy, question.range.starts)
+
+        return await self._searched(session, copy, copied)
+
+    async def _searched(self, session: Session | None, asked: Asked, results: Results) -> Response:
+        matches = self._filter(asked.filter)
         # Held until the last line is sent, or the browser is gone.
         async with AsyncExitStack() as stack:
             stack.enter_context(self._counted(session))
             client = await stack.enter_async_context(self._client(session))
             with _refused(session):
-                schemas = await schemas_of(client, search.topic)
-                decoders = decoders_for(search.decode, schemas)
-                range_ = await range_of(client, search, self._now_ms())
-            notes = _notes(search.decode, schemas)
-            question = Question(search, range_, decoders, matches, notes)
-            scan = Scan(client, search.topic, range_.starts, range_.ends, self._turns)
-            running = Running(question, scan, self._monotonic, self._check(session))
+                schemas = await schemas_of(client, asked.topic)
+                decoders = decoders_for(asked.decode, schemas)
+                range_ = await range_of(client, asked, self._now_ms())
+                notes = _notes(asked.decode, schemas)
+                question = Question(asked.budget, range_, decoders, matches, notes)
+                result = await stack.enter_async_context(results(client, question))
+            scan = Scan(client, asked.topic, range_.starts, range_.ends, self._turns)
+            running = Running(question, result, scan, self._monotonic, self._check(session))
             return _Streamed(running.lines(), stack.pop_all(), _LINES)
 
     async def tail(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         tail = _decoded(request.query_params.get("request", "").encode(), Tail)
         matches = self._filter(tail.filter)
         async with AsyncExitStack() as stack:
@@ -142,7 +184,7 @@ class Records:
             return _Streamed(running.events(), stack.pop_all(), _EVENTS)
 
     async def one(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
             with _refused(session):
@@ -156,7 +198,7 @@ class Records:
         return Response(msgspec.json.encode(shown), media_type="application/json")
 
     async def bytes(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
             with _refused(session):

@@ -9,7 +9,7 @@ import { bytes, compact, duration, number, plural, rate } from "../format.js";
 import { badge, card, equivalent, facts, figure, link, marked, problem, settled, shell, snippet, tabs, to } from "../parts.js";
 import { Table } from "../table.js";
 import { showRecords } from "./records.js";
-import { addPartitions, changeKey, deleteTopic, resetKey, truncateTopic } from "./topic-changes.js";
+import { addPartitions, changeKey, createTopic, deleteTopic, resetKey, truncateTopic } from "./topic-changes.js";
 
 const TABS = [["", "Overview"], ["records", "Records"], ["partitions", "Partitions"], ["configuration", "Configuration"]];
 const SCHEMA = /^dragoman\.value\./;
@@ -40,6 +40,7 @@ export async function showTopic(place, context) {
       const why = topic.internal ? "The topic is internal to the broker." : undefined;
       fill(actions, toolbar(state,
         action(state, "Add partitions", () => addPartitions(state, topic, refresh), { why }),
+        action(state, "Create similar", () => createTopic(state, () => {}, topic), { why }),
         action(state, "Truncate", () => truncateTopic(state, topic, refresh), { why, isDangerous: true }),
         action(state, "Delete", () => deleteTopic(state, topic), { why, isDangerous: true })));
     }
