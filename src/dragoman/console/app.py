@@ -7,6 +7,7 @@ POST /session           log in
 DELETE /session         log out
 GET  /lists/…           whole lists of the API
 *    /records/…         records, over Kafka's protocol
+GET  /kafka/…           producers of a topic, settings of a node, over Kafka's protocol
 GET  /sql               whether queries can be run here
 POST /sql               run a query; its answer are lines of JSON, as they are made
 POST /dead-letters      send dead letters again
@@ -40,6 +41,7 @@ from dragoman.console.access import Access, Login
 from dragoman.console.dead_letters.resend import Resender, ResendRequest
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
+from dragoman.console.kafka_views import KafkaViews
 from dragoman.console.lists import NodeRefusedError, whole_list
 from dragoman.console.records.routes import Records
 from dragoman.console.sessions import Session, Sessions
@@ -113,6 +115,9 @@ class Console:
             self.body,
             self.sessions.is_open,
             monotonic,
+        )
+        self.views = KafkaViews(
+            self.records.clients, lambda request: self._allowed(request, is_change=False)
         )
         self._bodies_bytes = 0
         self.queries = Queries(settings.kafka)
@@ -306,6 +311,7 @@ def create_app(console: Console) -> ASGIApp:
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
         *console.records.routes(),
+        *console.views.routes(),
         Route("/sql", console.get_queries, methods=["GET"]),
         Route("/sql", console.run_query, methods=["POST"]),
         Route("/dead-letters", console.resend, methods=["POST"]),
@@ -323,15 +329,16 @@ def create_app(console: Console) -> ASGIApp:
 
 
 class _Readers:
-    """Lets those through to records whom the node shows its topics."""
+    """Lets those through to Kafka's protocol whom the node shows its topics."""
 
     def __init__(self, app: ASGIApp, console: Console) -> None:
         self._app = app
         self._access = console.access
-        self._prefix = f"{console.settings.base_path}/records/"
+        base = console.settings.base_path
+        self._prefixes = (f"{base}/records/", f"{base}/kafka/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
+        if scope["type"] == "http" and scope["path"].startswith(self._prefixes):
             request = Request(scope)
             try:
                 await self._access.check_reader(request)

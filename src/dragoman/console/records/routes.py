@@ -36,7 +36,7 @@ from dragoman.console.records.copies import copying
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
 from dragoman.console.records.decoding.topic_schema import schemas_of
-from dragoman.console.records.failures import failure_of
+from dragoman.console.records.failures import refused
 from dragoman.console.records.filters.matching import Matches, compiled
 from dragoman.console.records.followed import topics_of
 from dragoman.console.records.one import record_at
@@ -56,7 +56,7 @@ from dragoman.console.records.values import (
     Tail,
 )
 from dragoman.console.sessions import Session
-from dragoman.errors import MALFORMED, DragomanError
+from dragoman.errors import MALFORMED
 from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
@@ -154,7 +154,7 @@ class Records:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._counted(session))
             client = await stack.enter_async_context(self._client(session))
-            with _refused(session):
+            with refused(has_session=session is not None):
                 schemas = await schemas_of(client, asked.topic)
                 decoders = decoders_for(asked.decode, schemas)
                 range_ = await range_of(client, asked, self._now_ms())
@@ -173,7 +173,7 @@ class Records:
             stack.enter_context(self._counted(session))
             # A tail waits for records, and requests behind it on its connection would wait, too.
             client = await stack.enter_async_context(self.clients.own(session))
-            with _refused(session):
+            with refused(has_session=session is not None):
                 decoders = {
                     topic: decoders_for(tail.decode, await schemas_of(client, topic))
                     for topic in await topics_of(client, tail)
@@ -187,7 +187,7 @@ class Records:
         session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
-            with _refused(session):
+            with refused(has_session=session is not None):
                 schemas = await schemas_of(client, wanted.topic)
                 choice = Decoding(key=wanted.key, value=wanted.value)
                 decoders = decoders_for(choice, schemas)
@@ -201,7 +201,7 @@ class Records:
         session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
-            with _refused(session):
+            with refused(has_session=session is not None):
                 record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
         name = f"{wanted.topic}-{wanted.partition}-{wanted.offset}.{wanted.part}"
         content = record.key if wanted.part == "key" else record.value
@@ -256,17 +256,6 @@ class _Streamed(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack, aclosing(self._content):
             await super().__call__(scope, receive, send)
-
-
-@contextmanager
-def _refused(session: Session | None) -> Iterator[None]:
-    """Raises a `ConsoleError` for what the client raises."""
-    try:
-        yield
-    except ConsoleError:
-        raise
-    except (DragomanError, OSError) as error:
-        raise failure_of(error, has_session=session is not None) from None
 
 
 def _notes(choice: Decoding, schemas: Schemas) -> tuple[str, ...]:
