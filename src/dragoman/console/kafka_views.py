@@ -44,6 +44,7 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: Null: it is secret.
     value: str | None
+    #: Whether it is as the node was started.
     is_default: bool
     #: Whether it can be changed while the node runs.
     is_live: bool
