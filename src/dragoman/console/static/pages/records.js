@@ -61,7 +61,7 @@ class RecordsPage {
     this.same = h("div", {});
     this.element = h("div", { class: "records-page" }, this.form.element, this.said,
       h("div", { class: "bar" }, this.bar, this.counters, h("span", { class: "grow" }), this.list.order),
-      this.statistics.element, h("div", { class: "with-panel" }, this.list.element, this.details.element), this.same);
+      h("div", { class: "with-panel" }, this.list.element, this.details.element), this.statistics.element, this.same);
     this.opening = given.get("record");
     for (const each of [this.buttons.produce, this.buttons.copy]) {
       each.disabled = state.isReadOnly;
