@@ -1481,6 +1481,8 @@ CONSOLE_TAIL_RECORDS_PER_SECOND_MAX = 500
 CONSOLE_TAIL_TOPICS_MAX = 200
 #: Partitions that a tail follows, of all its topics. More: refused.
 CONSOLE_TAIL_PARTITIONS_MAX = 2000
+#: Producers of a topic that the console shows. More: those with open transactions and the latest.
+CONSOLE_PRODUCERS_MAX = 1000
 #: Offsets that a tail may be behind the end. Further behind: it goes on at the end, and says
 #: how many it has passed over.
 CONSOLE_TAIL_LAG_MAX = 20_000

@@ -262,6 +262,10 @@ def _ask(page: Page) -> None:
 
 #: Pages, and what is done on them before they are looked at.
 PAGES: dict[str, tuple[str, Callable[[Page], None] | None]] = {
+    "statistics": ("#/topics/orders/records?from=earliest&statistics=1", None),
+    "producers": ("#/topics/orders/producers", None),
+    "tail": ("#/tail?topics=orders", None),
+    "node-settings": ("#/cluster/settings/1", None),
     "captures": ("#/captures", None),
     "capture": ("#/captures/shop", _check_database),
     "capture-wizard": ("#/captures/+add", None),

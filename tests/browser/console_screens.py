@@ -86,6 +86,25 @@ def configuration_is_changed_and_reset(page: Page, node: BusyNode) -> None:
     page.see("default", "main")
 
 
+def topic_is_created_like_another(page: Page, node: BusyNode) -> None:
+    node.ask(
+        "PATCH", "/api/v1/topics/made", {"set": {"retention.ms": "60000", "segment.ms": "70000"}}
+    )
+    page.open("#/topics/made")
+    page.click("Create similar")
+    page.type("Name", "alike")
+    page.click("Show what changes")
+    page.see("--config retention.ms=60000", "dialog")
+    page.see("--config segment.ms=70000", "dialog")
+    page.click("Create", within="dialog")
+    page.see("alike is created.")
+    page.wait("location.hash === '#/topics/alike'")
+    config = node.ask("GET", "/api/v1/topics/alike/config")["items"]
+    own = {each["name"]: each["value"] for each in config if each["source"] == "topic"}
+    assert own == {"retention.ms": "60000", "segment.ms": "70000"}
+    node.ask("DELETE", "/api/v1/topics/alike")
+
+
 def topic_grows_shrinks_and_goes(page: Page, node: BusyNode) -> None:
     page.open("#/topics/made/partitions")
     page.click("Add partitions")
@@ -242,6 +261,7 @@ SCENARIOS: Final[tuple[Callable[[Page, BusyNode], None], ...]] = (
     overview,
     topic_is_created_after_a_dry_run,
     configuration_is_changed_and_reset,
+    topic_is_created_like_another,
     topic_grows_shrinks_and_goes,
     active_group_keeps_its_offsets,
     group_is_reset_after_a_dry_run,

@@ -1,6 +1,7 @@
 """The page of a topic's records in a real browser: a part of `make browser`.
 
-A user reads, filters, stops and goes on, opens a record, follows new ones and writes one. Records
+A user reads, filters, stops and goes on, opens a record, follows new ones, writes one, counts,
+finds and copies. Records
 hold markup everywhere; it must stay text, and no script of it may run.
 """
 
@@ -115,8 +116,13 @@ _FIELD: Final = (
     "[...document.querySelectorAll('label')].find((each) =>"
     " each.firstChild.textContent === %s).querySelector('input, select, textarea')"
 )
+_DIALOG_FIELD: Final = (
+    "[...document.querySelectorAll('dialog label')].find((each) =>"
+    " each.firstChild.textContent === %s).querySelector('input, select')"
+)
 _ROWS: Final = "document.querySelectorAll('tr[data-record]').length"
 _COUNTERS: Final = "(document.querySelector('.counters')?.textContent ?? '')"
+_ROWS_OF: Final = "document.querySelectorAll('[aria-label=%s] tbody tr').length"
 _UNLABELLED: Final = (
     "[...document.querySelectorAll('main input, main select, main textarea, main button')]"
     ".filter((each) => !each.closest('label') && !each.getAttribute('aria-label')"
@@ -207,9 +213,103 @@ def _writes(page: Page) -> None:
                 ".includes('12345678901234567890')")  # fmt: skip
 
 
+def _counts(page: Page) -> None:
+    page.show("#/topics/orders/records?from=earliest&filter=value.n%20%3C%20100")
+    page.expect("a search before statistics", f"{_ROWS} === 100")
+    page.press("Statistics")
+    page.expect("statistics take the list's place", "document.querySelector('.records').hidden")
+    page.expect("they are of what the filter finds", _figure("Different keys", "100"))
+    page.expect("and of all partitions", f"{_ROWS_OF % 'Partitions'} === 2")
+    page.expect("they have an address", "location.hash.includes('statistics=1')")
+    page.show("#/topics/hostile/records?from=earliest&statistics=1")
+    page.expect("a key of markup is counted", "document.body.innerText.includes('<img')")
+    page.expect("it is text", "!document.querySelector('main img') && !window.ran")
+
+
+def _figure(name: str, value: str) -> str:
+    return (
+        "[...document.querySelectorAll('.figure')].some((each) =>"
+        f" each.innerText.startsWith({json.dumps(name)}) && each.innerText.includes({value!r}))"
+    )
+
+
+def _finds_and_keeps(page: Page) -> None:
+    page.show("#/topics/orders/records?from=-1")
+    page.press("Find by key or id")
+    page.run(f"{_DIALOG_FIELD % json.dumps('Equal to')}.value = 'order-4711'")
+    page.run("document.querySelector('dialog form').requestSubmit()")
+    page.expect(
+        "a key finds its record", f"{_ROWS} === 1 && {_COUNTERS}.includes('1 record found')"
+    )
+    page.press("Find by key or id")
+    page.run(f"{_DIALOG_FIELD % json.dumps('By')}.value = 'id'")
+    page.run(f"{_DIALOG_FIELD % json.dumps('Equal to')}.value = 'AC11000100002A9F0000000000000001'")
+    page.run("document.querySelector('dialog form').requestSubmit()")
+    page.expect("an id of another kind is named", "document.querySelector('dialog .problem')"
+                "?.innerText.includes('offset message id')")  # fmt: skip
+    page.press("Cancel")
+    page.run("document.querySelector('[aria-label=\"Name of this search\"]').value = 'one order'")
+    page.press("Save")
+    page.show("#/topics/orders/records")
+    page.expect("a search is kept", "document.querySelector('.saved a')?.hash.includes('4711')")
+    page.run("document.querySelector('[aria-label=\"Delete one order\"]').click()")
+    page.expect("and deleted", "!document.querySelector('.saved a')")
+
+
+def _copies(page: Page, client: BlockingKafkaClient) -> None:
+    client.create_topic(NewTopic(name="copies", partitions=2))
+    page.show("#/topics/orders/records?from=earliest&filter=value.n%20%3C%20300")
+    page.press("Copy to a topic")
+    page.run(f"{_DIALOG_FIELD % json.dumps('To the topic')}.value = 'copies'")
+    page.press("Show what changes")
+    page.expect("a dry run counts", "document.querySelector('dialog').innerText"
+                ".includes('300 records') && document.querySelector('dialog').innerText"
+                ".includes('would be copied')")  # fmt: skip
+    page.expect("then it can be copied", "!document.querySelector('dialog .primary').disabled")
+    page.run("document.querySelector('dialog .primary').click()")
+    page.expect("the copy is complete", "document.querySelector('dialog').innerText"
+                ".includes('this is all')")  # fmt: skip
+    page.press("Close")
+    page.show("#/topics/copies/records?from=earliest&statistics=1")
+    page.expect("all of it is there", _figure("Records", "300"))
+
+
+def _follows_several(page: Page, client: BlockingKafkaClient) -> None:
+    page.show("#/tail?topics=orders&pattern=%5Ecopies%24")
+    page.expect("topics are named and match", "document.body.innerText.includes('2 topics with')")
+    client.produce_records("copies", [NewRecord(value=b"of copies", partition=0)])
+    client.produce_records("orders", [NewRecord(value=b"of orders", partition=0)])
+    page.expect("records of both are shown", f"{_ROWS} === 2")
+    page.run("document.querySelector('button.row').click()")
+    page.expect("a record opens and names its topic", "/^(copies|orders), partition/.test("
+                "document.querySelector('#record-title').textContent)")  # fmt: skip
+    page.press("Stop")
+    page.show("#/tail?pattern=%5Enothing")
+    page.expect("a pattern without topics says so", "document.querySelector('.problem')")
+
+
+def _shows_producers_and_settings(page: Page, node: int) -> None:
+    page.show("#/topics/orders/producers")
+    page.expect("producers are listed", f"{_ROWS_OF % 'Producers'} > 0")
+    page.show(f"#/cluster/settings/{node}")
+    page.expect("settings are listed", f"{_ROWS_OF % 'Settings'} > 100")
+    change = "document.querySelector('[aria-label=\"Change connections.max.idle.ms\"]')"
+    page.run(f"{change}.click()")
+    page.run(f"{_DIALOG_FIELD % json.dumps('Value')}.value = '599000'")
+    page.press("Show what changes")
+    page.expect("a change is shown first", "!document.querySelector('dialog .primary').disabled")
+    page.run("document.querySelector('dialog .primary').click()")
+    changed = "document.querySelector('[aria-label=Settings] tbody').innerText"
+    page.expect("a setting is changed", f"{changed}.includes('changed at run time')")
+
+
 def main() -> int:
     with (
-        EphemeralBroker(users={_USER: _PASSWORD}, listeners=("kafka", "http")) as broker,
+        EphemeralBroker(
+            users={_USER: _PASSWORD},
+            listeners=("kafka", "http"),
+            settings={"super.users": f"User:{_USER}"},
+        ) as broker,
         _fill(broker) as client,
         _console(broker) as url,
         Chromium({}) as browser,
@@ -221,6 +321,12 @@ def main() -> int:
         _is_text(page)
         _follows(page, client)
         _writes(page)
+        _counts(page)
+        _finds_and_keeps(page)
+        _copies(page, client)
+        _follows_several(page, client)
+        (node,) = client.cluster().brokers
+        _shows_producers_and_settings(page, node)
     return 1 if page.faults else 0
 
 

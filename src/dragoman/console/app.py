@@ -7,6 +7,7 @@ POST /session           log in
 DELETE /session         log out
 GET  /lists/…           whole lists of the API
 *    /records/…         records, over Kafka's protocol
+GET  /kafka/…           producers of a topic, settings of a node, over Kafka's protocol
 GET  /sql               whether queries can be run here
 POST /sql               run a query; its answer are lines of JSON, as they are made
 POST /dead-letters      send dead letters again
@@ -42,6 +43,7 @@ from dragoman.console.dead_letters.resend import Resender, ResendRequest
 from dragoman.console.errors import ConsoleError, OverloadedError, SlowRequestError
 from dragoman.console.guard import Guard
 from dragoman.console.kafka_access import KafkaAccess
+from dragoman.console.kafka_views import KafkaViews
 from dragoman.console.lists import NodeRefusedError, list_of_nodes, whole_list
 from dragoman.console.readers import Readers
 from dragoman.console.records.routes import Records
@@ -121,10 +123,13 @@ class Console:
         kafka = KafkaAccess(settings.kafka)
         self.records = Records(
             kafka,
-            lambda request: self._allowed(request, is_change=False),
+            self._allowed,
             self.body,
             self.sessions,
             monotonic,
+        )
+        self.views = KafkaViews(
+            self.records.clients, lambda request: self._allowed(request, is_change=False)
         )
         self._bodies_bytes = 0
         self.queries = Queries(kafka, self.sessions)
@@ -332,6 +337,7 @@ def create_app(console: Console) -> ASGIApp:
         Route("/lists/{name}", console.whole_list),
         Route("/health", console.health),
         *console.records.routes(),
+        *console.views.routes(),
         Route("/sql", console.get_queries, methods=["GET"]),
         Route("/sql", console.run_query, methods=["POST"]),
         Route("/dead-letters", console.resend, methods=["POST"]),

@@ -1,7 +1,8 @@
 """Lets those through to records whom the node shows its topics, for as long as it does.
 
-Records come from Kafka's listener, which may demand nothing of anyone, in requests that may last
-for hours. So the node is asked first, and now and then while such a request lasts.
+Records, and what else pages show by Kafka's protocol, come from a listener that may demand nothing
+of anyone, in requests that may last for hours. So the node is asked first, and now and then while
+such a request lasts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Readers:
     ) -> None:
         self._app = app
         self._access = access
-        self._records = f"{base_path}/records/"
+        self._prefixes = (f"{base_path}/records/", f"{base_path}/kafka/")
         self._queries = f"{base_path}/sql"
         self._refusal = refusal
 
@@ -62,7 +63,7 @@ class Readers:
         path: str = scope["path"]
         # Whether queries can be run here is no secret.
         is_query = path == self._queries and scope["method"] == "POST"
-        return is_query or path.startswith(self._records)
+        return is_query or path.startswith(self._prefixes)
 
     async def _watch(self, request: Request) -> None:
         while not is_refused(request):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from dragoman.client.kafka import (
     AccessDeniedError,
     ClientError,
@@ -32,6 +35,17 @@ class KafkaUnreachableError(ConsoleError):
 class KafkaFailedError(ConsoleError):
     code = "kafka_failed"
     status = 502
+
+
+@contextmanager
+def refused(*, has_session: bool) -> Iterator[None]:
+    """Raises a `ConsoleError` for what the client raises."""
+    try:
+        yield
+    except ConsoleError:
+        raise
+    except (DragomanError, OSError) as error:
+        raise failure_of(error, has_session=has_session) from None
 
 
 def failure_of(error: Exception, *, has_session: bool) -> ConsoleError:

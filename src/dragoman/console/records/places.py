@@ -15,7 +15,7 @@ from dragoman.client.kafka import (
     TopicPartition,
 )
 from dragoman.console.errors import ConsoleError
-from dragoman.console.records.values import Continue, Search
+from dragoman.console.records.values import Asked, Continue
 
 
 class PlaceError(ConsoleError):
@@ -36,14 +36,14 @@ async def partitions_of(client: KafkaClient, topic: str, wanted: Collection[int]
     return sorted(set(wanted) or known)
 
 
-async def range_of(client: KafkaClient, search: Search, now_ms: int) -> Range:
+async def range_of(client: KafkaClient, asked: Asked, now_ms: int) -> Range:
     """Raises `PlaceError`, and what the client raises."""
-    partitions = await partitions_of(client, search.topic, search.partitions)
-    if search.resume is not None:
-        return _continued(search.resume, partitions)
-    start = _place("from", search.start, now_ms)
-    until = _place("until", search.until or "latest", now_ms)
-    wanted = [TopicPartition(search.topic, each) for each in partitions]
+    partitions = await partitions_of(client, asked.topic, asked.partitions)
+    if asked.resume is not None:
+        return _continued(asked.resume, partitions)
+    start = _place("from", asked.start, now_ms)
+    until = _place("until", asked.until or "latest", now_ms)
+    wanted = [TopicPartition(asked.topic, each) for each in partitions]
     first = await _offsets(client, wanted, EARLIEST)
     end = await _offsets(client, wanted, LATEST)
     starts = await _resolved(client, start, first, end)

@@ -1,6 +1,7 @@
 """Requests of pages about records.
 
 POST /records/search   what is found, as lines of JSON
+POST /records/copy     what is found, written to another topic
 GET  /records/tail     new records, as server-sent events
 GET  /records/one      a record with all it holds
 GET  /records/bytes    the bytes of a key or a value, as a file
@@ -11,8 +12,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Final, Literal, TypeVar
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -25,31 +31,48 @@ from dragoman.console.errors import ConsoleError, LoginNeededError
 from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.readers import is_refused
 from dragoman.console.records.clients import Clients
+from dragoman.console.records.copies import copying
 from dragoman.console.records.decoding.decoders import Schemas
 from dragoman.console.records.decoding.forms import Choice
 from dragoman.console.records.decoding.topic_schema import schemas_of
-from dragoman.console.records.failures import failure_of
+from dragoman.console.records.failures import refused
 from dragoman.console.records.filters.matching import Matches, compiled
 from dragoman.console.records.followed import topics_of
 from dragoman.console.records.one import record_at
 from dragoman.console.records.places import range_of
+from dragoman.console.records.results import result_of
 from dragoman.console.records.scan import Scan, Turns
-from dragoman.console.records.search import Question, Running
+from dragoman.console.records.search import Question, Result, Running
 from dragoman.console.records.shown import ALONE, decoders_for, show_record
 from dragoman.console.records.tail import RunningTail
-from dragoman.console.records.values import Decoding, Offset, Partition, Search, Tail
+from dragoman.console.records.values import (
+    Asked,
+    Copy,
+    Decoding,
+    Offset,
+    Partition,
+    Search,
+    Tail,
+)
 from dragoman.console.sessions import Session, Sessions
 from dragoman.console.streams import Streamed
-from dragoman.errors import MALFORMED, DragomanError
+from dragoman.errors import MALFORMED
 from dragoman.limits import (
     CONSOLE_READS_MAX,
     CONSOLE_READS_PER_SESSION_MAX,
-    CONSOLE_SEARCH_FOUND_MAX,
 )
 
 Value = TypeVar("Value")
 _LINES: Final = "application/x-ndjson"
 _EVENTS: Final = "text/event-stream"
+
+
+#: What becomes of what a question finds, for as long as the answer takes.
+Results: TypeAlias = Callable[[KafkaClient, Question], AbstractAsyncContextManager[Result]]
+
+
+class Allowed(Protocol):
+    def __call__(self, request: Request, *, is_change: bool) -> Session | None: ...
 
 
 class TooManyReadsError(ConsoleError):
@@ -73,7 +96,7 @@ class Records:
     def __init__(
         self,
         access: KafkaAccess,
-        allowed: Callable[[Request], Session | None],
+        allowed: Allowed,
         body: Callable[[Request], Awaitable[bytes]],
         sessions: Sessions,
         monotonic: Callable[[], float] = time.monotonic,
@@ -91,6 +114,7 @@ class Records:
     def routes(self) -> list[BaseRoute]:
         return [
             Route("/records/search", self.search, methods=["POST"]),
+            Route("/records/copy", self.copy, methods=["POST"]),
             Route("/records/tail", self.tail, methods=["GET"]),
             Route("/records/one", self.one, methods=["GET"]),
             Route("/records/bytes", self.bytes, methods=["GET"]),
@@ -102,34 +126,55 @@ class Records:
     # ---- requests
 
     async def search(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         search = _decoded(await self._body(request), Search)
-        if search.form == "records" and search.limit > CONSOLE_SEARCH_FOUND_MAX:
-            raise ConsoleError(f"limit: a page shows at most {CONSOLE_SEARCH_FOUND_MAX} records")
-        matches = self._filter(search.filter)
+
+        @asynccontextmanager
+        async def listed(_: KafkaClient, question: Question) -> AsyncIterator[Result]:
+            yield result_of(search, question.decoders)
+
+        return await self._searched(request, session, search, listed)
+
+    async def copy(self, request: Request) -> Response:
+        session = self._allowed(request, is_change=False)
+        copy = _decoded(await self._body(request), Copy)
+        self._allowed(request, is_change=not copy.validate_only)
+
+        def copied(client: KafkaClient, question: Question) -> AbstractAsyncContextManager[Result]:
+            return copying(client, copy, question.range.starts)
+
+        return await self._searched(request, session, copy, copied)
+
+    async def _searched(
+        self, request: Request, session: Session | None, asked: Asked, results: Results
+    ) -> Response:
+        matches = self._filter(asked.filter)
         # Held until the last line is sent, or the browser is gone.
         async with AsyncExitStack() as stack:
             stack.enter_context(self._counted(session))
             client = await stack.enter_async_context(self._client(session))
-            with _refused(session):
-                schemas = await schemas_of(client, search.topic)
-                decoders = decoders_for(search.decode, schemas)
-                range_ = await range_of(client, search, self._now_ms())
-            notes = _notes(search.decode, schemas)
-            question = Question(search, range_, decoders, matches, notes)
-            scan = Scan(client, search.topic, range_.starts, range_.ends, self._turns)
-            running = Running(question, scan, self._monotonic, self._check(request, session))
+            with refused(has_session=session is not None):
+                schemas = await schemas_of(client, asked.topic)
+                decoders = decoders_for(asked.decode, schemas)
+                range_ = await range_of(client, asked, self._now_ms())
+                notes = _notes(asked.decode, schemas)
+                question = Question(asked.budget, range_, decoders, matches, notes)
+                result = await stack.enter_async_context(results(client, question))
+            scan = Scan(client, asked.topic, range_.starts, range_.ends, self._turns)
+            running = Running(
+                question, result, scan, self._monotonic, self._check(request, session)
+            )
             return Streamed(running.lines(), stack.pop_all(), media_type=_LINES)
 
     async def tail(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         tail = _decoded(request.query_params.get("request", "").encode(), Tail)
         matches = self._filter(tail.filter)
         async with AsyncExitStack() as stack:
             stack.enter_context(self._counted(session))
             # A tail waits for records, and requests behind it on its connection would wait, too.
             client = await stack.enter_async_context(self.clients.own(session))
-            with _refused(session):
+            with refused(has_session=session is not None):
                 decoders = {
                     topic: decoders_for(tail.decode, await schemas_of(client, topic))
                     for topic in await topics_of(client, tail)
@@ -146,10 +191,10 @@ class Records:
             return Streamed(running.events(), stack.pop_all(), media_type=_EVENTS)
 
     async def one(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
-            with _refused(session):
+            with refused(has_session=session is not None):
                 schemas = await schemas_of(client, wanted.topic)
                 choice = Decoding(key=wanted.key, value=wanted.value)
                 decoders = decoders_for(choice, schemas)
@@ -159,10 +204,10 @@ class Records:
         return Response(msgspec.json.encode(shown), media_type="application/json")
 
     async def bytes(self, request: Request) -> Response:
-        session = self._allowed(request)
+        session = self._allowed(request, is_change=False)
         wanted = _queried(request)
         async with self._client(session) as client:
-            with _refused(session):
+            with refused(has_session=session is not None):
                 record = await record_at(client, wanted.topic, wanted.partition, wanted.offset)
         name = f"{wanted.topic}-{wanted.partition}-{wanted.offset}.{wanted.part}"
         content = record.key if wanted.part == "key" else record.value
@@ -204,17 +249,6 @@ class Records:
                 raise LoginNeededError("log in first: the node shows its topics to users only")
 
         return check
-
-
-@contextmanager
-def _refused(session: Session | None) -> Iterator[None]:
-    """Raises a `ConsoleError` for what the client raises."""
-    try:
-        yield
-    except ConsoleError:
-        raise
-    except (DragomanError, OSError) as error:
-        raise failure_of(error, has_session=session is not None) from None
 
 
 def _notes(choice: Decoding, schemas: Schemas) -> tuple[str, ...]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from dragoman.console.errors import ConsoleError
 from dragoman.console.records.failures import failure_of
-from dragoman.console.records.files import header, writer
 from dragoman.console.records.filters.matching import Matches
 from dragoman.console.records.places import Range, resumed_at
 from dragoman.console.records.scan import Scan, Slice
-from dragoman.console.records.shown import LISTED, Decoders, ExaminedRecord, show_record
-from dragoman.console.records.statistics import Counted
+from dragoman.console.records.shown import Decoders, ExaminedRecord
 from dragoman.console.records.values import (
+    Budget,
     Continue,
+    Copied,
     End,
     Failure,
     Lines,
     Progress,
-    Search,
     ShownRecord,
     Start,
     Statistics,
@@ -32,15 +31,31 @@ from dragoman.log.batch import Record
 #: Seconds between lines of progress.
 PROGRESS_S: Final = 0.25
 
-Line: TypeAlias = Start | Progress | ShownRecord | Lines | Statistics | End | Failure
+Line: TypeAlias = Start | Progress | ShownRecord | Lines | Statistics | Copied | End | Failure
 _BudgetPart: TypeAlias = Literal["records", "bytes", "seconds"]
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Question(NamedTuple):
-    """What is searched for, and how it is shown."""
+class Result(Protocol):
+    """What becomes of the records that are found."""
 
-    search: Search
+    #: How many are wanted; None: all.
+    limit: int | None
+
+    async def add(self, found: list[tuple[int, Record]]) -> Iterable[Line]:
+        """Take records with their partitions. Gives lines for the browser."""
+
+    def first(self) -> Iterable[Line]:
+        """Lines before all others."""
+
+    def so_far(self) -> Iterable[Line]:
+        """Lines that go with the progress."""
+
+
+class Question(NamedTuple):
+    """What is searched for."""
+
+    budget: Budget
     range: Range
     decoders: Decoders
     #: None: every record matches.
@@ -54,12 +69,14 @@ class Running:
     def __init__(
         self,
         question: Question,
+        result: Result,
         scan: Scan,
         monotonic: Callable[[], float],
         check: Callable[[], None],
     ) -> None:
         """`check` raises a `ConsoleError` when the search has to stop."""
         self._question = question
+        self._result = result
         self._scan = scan
         self._monotonic = monotonic
         self._check = check
@@ -67,40 +84,19 @@ class Running:
         self._reported = self._began
         starts, ends = question.range
         self._total = sum(max(ends[each] - starts[each], 0) for each in ends)
-        is_counted = question.search.form == "statistics"
-        self._counted = Counted(question.decoders) if is_counted else None
-        #: Statistics hold no records, so only the budget limits them.
-        self._limit = None if is_counted else question.search.limit
-        self._show = self._shower()
         self.scanned = 0
         self.matched = 0
         self.unknown = 0
 
-    def _shower(self) -> Callable[[list[tuple[int, Record]]], Iterable[Line]]:
-        search, decoders = self._question.search, self._question.decoders
-        form, counted = search.form, self._counted
-        if counted is not None:
-
-            def count(found: list[tuple[int, Record]]) -> Iterable[Line]:
-                counted.add(found)
-                return ()
-
-            return count
-        if form == "jsonl" or form == "csv":
-            write = writer(form, search.topic, decoders)
-            return lambda found: (Lines(text=write(found)),)
-        return lambda found: (show_record(*each, decoders, LISTED) for each in found)
-
     async def lines(self) -> AsyncGenerator[bytes]:
         """Lines of JSON, several at a time. A failure is the last one."""
         starts, ends = self._question.range
-        first: list[Line] = [Start(starts=starts, ends=ends, notes=self._question.notes)]
-        if self._question.search.form == "csv":
-            first.append(Lines(text=header("csv")))
-        yield _encoded(first)
+        start = Start(starts=starts, ends=ends, notes=self._question.notes)
+        yield _encoded([start, *self._result.first()])
         try:
             async for found in self._scan.slices():
-                lines, end = self._examine(found)
+                matched, end = self._examine(found)
+                lines = await self._made(found, matched)
                 now = self._monotonic()
                 if now - self._reported >= PROGRESS_S and end is None:
                     self._check()
@@ -117,10 +113,10 @@ class Running:
             return
         yield _encoded([*self._progress_lines(), End(reason="end")])
 
-    def _examine(self, found: Slice) -> tuple[list[Line], End | None]:
+    def _examine(self, found: Slice) -> tuple[list[tuple[int, Record]], End | None]:
         """What a slice gives, and whether the search ends in it."""
-        search, partition = self._question.search, found.partition
-        left = search.budget.records - self.scanned
+        partition = found.partition
+        left = self._question.budget.records - self.scanned
         matched: list[tuple[int, Record]] = []
         end = None
         for index, record in enumerate(found.records):
@@ -131,11 +127,20 @@ class Running:
             if self._fits(partition, record):
                 matched.append((partition, record))
                 self.matched += 1
-                if self.matched == self._limit:
+                if self.matched == self._result.limit:
                     end = self._ended("limit", "", partition, record.offset + 1)
                     break
-        lines = list(self._show(matched)) if matched else []
-        return lines, end or self._used_up(partition)
+        return matched, end or self._used_up(partition)
+
+    async def _made(self, found: Slice, matched: list[tuple[int, Record]]) -> list[Line]:
+        if not matched:
+            return []
+        try:
+            return list(await self._result.add(matched))
+        except BaseException:
+            # Who goes on after a failure begins with this slice.
+            self._scan.positions[found.partition] = found.records[0].offset
+            raise
 
     def _fits(self, partition: int, record: Record) -> bool:
         matches = self._question.matches
@@ -147,7 +152,7 @@ class Running:
         return bool(answer)
 
     def _used_up(self, partition: int) -> End | None:
-        budget = self._question.search.budget
+        budget = self._question.budget
         part: _BudgetPart
         if self._scan.is_done:
             return None
@@ -179,8 +184,7 @@ class Running:
         return Failure(code=error.code, detail=str(error), resume=self._resume())
 
     def _progress_lines(self) -> list[Line]:
-        counted = self._counted
-        return [self._progress()] if counted is None else [counted.shown(), self._progress()]
+        return [*self._result.so_far(), self._progress()]
 
     def _progress(self) -> Progress:
         starts, ends = self._question.range

@@ -39,7 +39,9 @@ class Continue(_Request, frozen=True, kw_only=True):
     ends: dict[str, Offset]
 
 
-class Search(_Request, frozen=True, kw_only=True):
+class Asked(_Request, frozen=True, kw_only=True):
+    """Which records are looked for, and how far the search may go."""
+
     topic: TopicName
     #: None: all.
     partitions: Annotated[tuple[Partition, ...], Meta(max_length=limits.TOPIC_PARTITIONS_MAX)] = ()
@@ -48,12 +50,25 @@ class Search(_Request, frozen=True, kw_only=True):
     until: PlaceText | None = None
     filter: str = ""
     decode: Decoding = Decoding()
-    #: What is made of what is found: records to show, lines of a file, or statistics, which are of
-    #: everything that is found.
-    form: Literal["records", "jsonl", "csv", "statistics"] = "records"
     limit: Annotated[int, Meta(ge=1, le=limits.CONSOLE_EXPORT_RECORDS_MAX)] = 100
     budget: Budget = Budget()
     resume: Continue | None = msgspec.field(default=None, name="continue")
+
+
+class Search(Asked, frozen=True, kw_only=True):
+    #: What is made of what is found: records to show, lines of a file, or statistics, which are of
+    #: everything that is found.
+    form: Literal["records", "jsonl", "csv", "statistics"] = "records"
+
+
+class Copy(Asked, frozen=True, kw_only=True):
+    """What is found is written to another topic."""
+
+    to: TopicName
+    #: To partitions with the same numbers, or to those that producers choose by the key.
+    partition: Literal["same", "key"] = "same"
+    #: Whether nothing is written.
+    validate_only: bool = False
 
 
 class Tail(_Request, frozen=True, kw_only=True):
@@ -173,6 +188,16 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     period_ms: int
     periods: tuple[Period, ...]
     partitions: tuple[PartitionStatistics, ...]
+
+
+class Copied(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="copied"):
+    """What was written so far, or would be."""
+
+    records: int
+    #: Of keys, values and headers.
+    bytes: int
+    #: Records by partition of the target; empty for those that producers choose.
+    partitions: dict[int, int]
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="start"):

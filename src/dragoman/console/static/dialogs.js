@@ -60,7 +60,7 @@ export class Nothing {
  * Asks for a change, and makes it. `fields` is the form, `wanted()` reads it. With `check`, the
  * change has two steps: `check(wanted)` resolves to elements that show what would change, or to
  * `Nothing`, or throws; only what was checked can be applied. Without `fields` the check begins at once. `apply(wanted)` makes the
- * change and resolves to what is said afterwards. `command(wanted)` is the same on the command line.
+ * change and resolves to what is said afterwards, if anything. `command(wanted)` is the same on the command line.
  * With `typed`, this word has to be typed.
  */
 export function change({ title, fields, wanted = () => ({}), check, apply, command, verb, typed, isDangerous = false, onDone = () => {} }) {
@@ -125,7 +125,7 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
     return busy(async () => {
       const text = await apply(check ? checked : wanted());
       dialog.close();
-      toast(text, "good");
+      if (text) toast(text, "good");
       await onDone();
     });
   }

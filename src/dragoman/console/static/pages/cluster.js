@@ -8,10 +8,16 @@ import { figuresOf, newestOf, rangeChoice } from "../figures.js";
 import { NOTHING, bytes, compact, isMissing, number, plural } from "../format.js";
 import { badge, card, equivalent, facts, figure, link, problem, settled, to } from "../parts.js";
 import { Table } from "../table.js";
+import { showSettings } from "./node-settings.js";
+import { setting } from "./setting-change.js";
 
 const OVER_TIME = ["in_sync_changes_per_second", "metadata_leader_changes_per_second", "under_replicated_partitions", "offline_partitions", "replica_lag_records"];
 
-export async function show(place, { state, signal }) {
+export async function show(place, context) {
+  return context.parts[0] === "settings" ? showSettings(place, context) : showCluster(place, context);
+}
+
+async function showCluster(place, { state, signal }) {
   const figures = h("div", { class: "figures" });
   const said = h("div", {});
   const moving = h("div", {});
@@ -38,6 +44,7 @@ export async function show(place, { state, signal }) {
     { name: "leads", title: "Leads", of: (row) => row.leads, isNumber: true, show: number, help: "Partitions that it leads" },
     { name: "replicas", title: "Replicas", of: (row) => row.replicas, isNumber: true, show: number },
     { name: "lag", title: "Behind by", of: (row) => row.lag, isNumber: true, show: (value) => (isMissing(value) ? NOTHING : `${compact(value)} records`), help: "Of the partition that it follows worst" },
+    { name: "settings", title: "Settings", isPlain: true, of: () => null, show: (_, row) => link(to("cluster", "settings", String(row.node_id)), "Settings") },
     { name: "level", title: "Supports level", of: (row) => row.feature_level, isNumber: true },
     state.isReadOnly ? null : { name: "act", title: "Actions", isPlain: true, of: () => null, show: (_, row) => h("div", { class: "row-actions" },
       action(state, "Relieve", () => relieve(state, row, refresh), { help: "Other nodes take over what it leads" }),
@@ -284,29 +291,5 @@ function removeNode(state, node, refresh) {
     apply: async () => (await remove(api("cluster", "nodes", String(node.node_id)))).detail,
     command: () => `dragoman cluster remove ${node.node_id} --server ${state.server}`,
     verb: "Remove", typed: `node ${node.node_id}`, isDangerous: true, onDone: refresh,
-  });
-}
-
-function setting(state, refresh, row) {
-  const name = h("input", { required: true, autocomplete: "off", value: row?.name ?? "" });
-  const value = h("input", { autocomplete: "off", value: row?.value ?? "" });
-  const node = h("input", { type: "number", min: 0, placeholder: "all nodes" });
-  change({
-    title: row ? `Return ${row.name} to the start's value` : "Change a setting",
-    fields: row ? null : [field("Setting", name, "one that the reference of settings marks as live"), field("Value", value), field("Node", node)],
-    wanted: () => row
-      ? { node_id: row.node_id, unset: [row.name] }
-      : { node_id: node.value === "" ? null : Number(node.value), values: { [name.value.trim()]: value.value } },
-    check: async (asked) => {
-      const { items } = await get(api("cluster", "settings"));
-      const key = row?.name ?? name.value.trim();
-      const now = items.find((each) => each.name === key && each.node_id === asked.node_id);
-      return [difference(["Setting", "Now", "Afterwards"], [[h("code", {}, key), now ? now.value ?? "hidden" : "as started", row ? "as started" : h("ins", {}, value.value)]]),
-        h("p", { class: "muted" }, "It takes effect at once, and for later starts. The node checks the value when it is applied.")];
-    },
-    apply: async (asked) => (await post(api("cluster", "settings"), asked)).detail,
-    command: (asked) => row ? `dragoman config unset ${row.name}${row.node_id === null ? "" : ` --node ${row.node_id}`} --server ${state.server}`
-      : `dragoman config set ${name.value}=${value.value}${asked.node_id === null ? "" : ` --node ${asked.node_id}`} --server ${state.server}`,
-    verb: row ? "Return" : "Change", onDone: refresh,
   });
 }

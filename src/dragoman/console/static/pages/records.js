@@ -5,12 +5,15 @@ import { fill, h } from "../dom.js";
 import { download } from "../files.js";
 import { bytes, duration, number, plural } from "../format.js";
 import { equivalent, problem, shell, to, toast } from "../parts.js";
+import { askCopy } from "../records/copy.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
+import { askMessage } from "../records/find.js";
 import { Following } from "../records/following.js";
 import { search } from "../records/lines.js";
 import { RecordList } from "../records/list.js";
 import { askRecord } from "../records/produce.js";
+import { Saved } from "../records/saved.js";
 import { Statistics } from "../records/statistics.js";
 
 const ROWS_MAX = 1000;
@@ -40,12 +43,15 @@ class RecordsPage {
       more: button("Continue", () => this.search(this.resume)),
       tail: button("Live tail", () => this.tail()),
       pause: button("Pause", () => this.pause()),
+      find: button("Find by key or id", () => this.find()),
       statistics: button("Statistics", () => this.count()),
       jsonl: button("Export JSON lines", () => this.export("jsonl")),
       csv: button("Export CSV", () => this.export("csv")),
-      produce: button("Produce", () => askRecord(topic, () => this.written())),
+      copy: button("Copy to a topic", () => askCopy(topic, () => this.question())),
+      produce: button("Produce", () => askRecord(topic, (written) => this.written(written))),
     };
-    this.form = new Form(topic, given, { onSearch: () => this.search(), buttons: Object.values(this.buttons) });
+    this.saved = new Saved(topic, () => this.address(null));
+    this.form = new Form(topic, given, { onSearch: () => this.search(), buttons: Object.values(this.buttons), saved: this.saved.element });
     this.bar = h("progress", { max: 1, value: 0, "aria-label": "Offsets that were scanned" });
     this.counters = h("p", { class: "counters", role: "status" });
     this.said = h("div", {});
@@ -56,10 +62,12 @@ class RecordsPage {
     this.same = h("div", {});
     this.element = h("div", { class: "records-page" }, this.form.element, this.said,
       h("div", { class: "bar" }, this.bar, this.counters, h("span", { class: "grow" }), this.list.order),
-      this.statistics.element, h("div", { class: "with-panel" }, this.list.element, this.details.element), this.same);
+      h("div", { class: "with-panel" }, this.list.element, this.details.element), this.statistics.element, this.same);
     this.opening = given.get("record");
-    this.buttons.produce.disabled = state.isReadOnly;
-    this.buttons.produce.title = state.isReadOnly ? "Log in to write records" : "";
+    for (const each of [this.buttons.produce, this.buttons.copy]) {
+      each.disabled = state.isReadOnly;
+      each.title = state.isReadOnly ? "Log in to write records" : "";
+    }
     this.isTailWanted = given.get("tail") === "1";
     this.isCountWanted = given.get("statistics") === "1";
     this.allow("idle");
@@ -117,6 +125,19 @@ class RecordsPage {
 
   failed(error) {
     if (!this.form.refuse(error)) fill(this.said, problem(error));
+  }
+
+  find() {
+    askMessage(this.topic, (wanted) => {
+      this.form.set({ until: "", partitions: "", limit: "10", ...wanted });
+      this.search();
+    });
+  }
+
+  /** The search as it stands in the form, without what is made of it. */
+  question() {
+    const { limit, ...asked } = this.form.request();
+    return asked;
   }
 
   // ---- search

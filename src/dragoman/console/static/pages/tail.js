@@ -39,7 +39,7 @@ class TailPage {
     this.counters = h("p", { class: "counters", role: "status" });
     this.list = new RecordList((record) => this.open(record), ROWS_MAX, { hasTopic: true });
     this.following = new Following(this.list, this.counters);
-    this.details = new Details("", (partition, offset) => `${to("topics", this.details.topic, "records")}?record=${partition}:${offset}`, () => this.list.mark(null));
+    this.details = new Details("", (partition, offset) => `${to("topics", this.details.topic, "records")}?record=${partition}:${offset}`, () => this.list.mark(null), { namesTopic: true });
     this.same = h("div", {});
     const { topics, pattern, filter } = this.fields;
     this.element = h("div", { class: "records-page" },

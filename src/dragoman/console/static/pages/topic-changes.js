@@ -11,13 +11,26 @@ const DRY = query({ validate_only: true });
 const text = (properties) => h("input", { autocomplete: "off", spellcheck: "false", ...properties });
 const count = (properties) => h("input", { type: "number", min: 1, ...properties });
 
-export function createTopic(state, onDone) {
+/** `similar`: a topic whose partitions and configuration the new one gets, unless they are changed. */
+export function createTopic(state, onDone, similar = null) {
   const name = text({ required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", title: "Letters, digits, dots, underscores and dashes" });
   const partitions = count({ placeholder: "the node's default", max: 10000 });
   const copies = count({ placeholder: "the node's default", max: 32767 });
-  const policy = choice([["", "the node's default"], "delete", "compact", "compact,delete"]);
+  const own = Object.fromEntries((similar?.config ?? []).filter((each) => each.source === "topic").map((each) => [each.name, each.value]));
+  const policies = new Set(["", "delete", "compact", "compact,delete", own["cleanup.policy"] ?? ""]);
+  const policy = choice([...policies].map((each) => [each, each || "the node's default"]));
   const retention = text({ placeholder: "the node's default" });
   const more = h("textarea", { placeholder: "segment.bytes=1048576", spellcheck: "false" });
+  if (similar) {
+    name.value = `${similar.name}-copy`;
+    partitions.value = similar.partitions.length;
+    copies.value = similar.partitions[0].replicas.length;
+    policy.value = own["cleanup.policy"] ?? "";
+    retention.value = own["retention.ms"] ?? "";
+    const rest = Object.entries(own).filter(([key]) => !["cleanup.policy", "retention.ms"].includes(key));
+    // Schemas may have several lines, which mean the same as one.
+    more.value = rest.map(([key, value]) => `${key}=${value.replace(/\s*\n\s*/g, " ")}`).join("\n");
+  }
   const wanted = () => {
     const config = lines(more.value);
     if (policy.value) config["cleanup.policy"] = policy.value;
@@ -28,13 +41,13 @@ export function createTopic(state, onDone) {
     return found;
   };
   change({
-    title: "Create topic",
+    title: similar ? `Create a topic similar to ${similar.name}` : "Create topic",
     fields: [
       field("Name", name),
       h("div", { class: "pair" }, field("Partitions", partitions), field("Replicas", copies)),
       h("div", { class: "pair" }, field("Old records are", policy, "deleted, or compacted to the last one of each key"),
         field("Kept for", retention, "milliseconds, or such as 90m, 12h, 7d; -1 for ever")),
-      h("details", {}, h("summary", {}, "Further configuration"), field("One key=value a line", more)),
+      h("details", { open: Boolean(more.value) }, h("summary", {}, "Further configuration"), field("One key=value a line", more)),
     ],
     wanted,
     check: async (asked) => {

@@ -1,17 +1,17 @@
 // One topic: what it does, its partitions, its configuration, and changes.
 
-import { api, get } from "../api.js";
+import { api, get, query } from "../api.js";
 import { action, toolbar } from "../dialogs.js";
 import { Chart } from "../chart.js";
 import { fill, h } from "../dom.js";
 import { figuresOf, rangeChoice } from "../figures.js";
-import { bytes, compact, duration, number, plural, rate } from "../format.js";
+import { NOTHING, bytes, compact, duration, number, plural, rate, time } from "../format.js";
 import { badge, card, equivalent, facts, figure, link, marked, problem, settled, shell, snippet, tabs, to } from "../parts.js";
 import { Table } from "../table.js";
 import { showRecords } from "./records.js";
-import { addPartitions, changeKey, deleteTopic, resetKey, truncateTopic } from "./topic-changes.js";
+import { addPartitions, changeKey, createTopic, deleteTopic, resetKey, truncateTopic } from "./topic-changes.js";
 
-const TABS = [["", "Overview"], ["records", "Records"], ["partitions", "Partitions"], ["configuration", "Configuration"]];
+const TABS = [["", "Overview"], ["records", "Records"], ["partitions", "Partitions"], ["configuration", "Configuration"], ["producers", "Producers"]];
 const SCHEMA = /^dragoman\.value\./;
 
 export async function showTopic(place, context) {
@@ -25,7 +25,7 @@ export async function showTopic(place, context) {
     tabs(to("topics", name), TABS, view)];
   if (view === "records") return showRecords(place, head, name, context);
   fill(place, head, content);
-  const made = { "": Overview, partitions: Partitions, configuration: Configuration }[view];
+  const made = { "": Overview, partitions: Partitions, configuration: Configuration, producers: Producers }[view];
   if (!made) {
     fill(content, h("p", {}, "A topic has no such view."));
     return { title: name };
@@ -40,6 +40,7 @@ export async function showTopic(place, context) {
       const why = topic.internal ? "The topic is internal to the broker." : undefined;
       fill(actions, toolbar(state,
         action(state, "Add partitions", () => addPartitions(state, topic, refresh), { why }),
+        action(state, "Create similar", () => createTopic(state, () => {}, topic), { why }),
         action(state, "Truncate", () => truncateTopic(state, topic, refresh), { why, isDangerous: true }),
         action(state, "Delete", () => deleteTopic(state, topic), { why, isDangerous: true })));
     }
@@ -247,6 +248,42 @@ class Configuration {
     this.table.show(topic.config
       .filter((each) => !this.onlyOwn.checked || each.source === "topic")
       .map((each) => ({ ...each, meaning: this.keys.get(each.name)?.meaning ?? "" })));
+  }
+}
+
+// ---- producers
+
+class Producers {
+  constructor(name, state, signal) {
+    this.name = name;
+    this.signal = signal;
+    this.table = new Table([
+      { name: "partition", title: "Partition", of: (row) => row.partition, isNumber: true },
+      { name: "id", title: "Producer id", of: (row) => row.producer_id, isNumber: true },
+      { name: "epoch", title: "Epoch", of: (row) => row.epoch, isNumber: true, help: "Grows when another process takes over the transactional id" },
+      { name: "sequence", title: "Last sequence number", of: (row) => row.last_sequence, isNumber: true, show: (value) => (value < 0 ? NOTHING : value) },
+      { name: "last", title: "Last batch", of: (row) => row.last_ms, isNumber: true, show: (ms) => (ms < 0 ? NOTHING : time(ms)) },
+      { name: "open", title: "Open transaction", of: (row) => row.open_offset, isNumber: true, help: "Readers of committed records wait at its first offset",
+        show: (offset, row) => (offset === null ? "none" : badge(`since offset ${offset}, last batch ${row.last_ms < 0 ? "unknown" : `${duration((Date.now() - row.last_ms) / 1000)} ago`}`, "warn")) },
+    ], { label: "Producers", order: { name: "open", isDown: true }, key: (row) => `${row.partition}@${row.producer_id}`, search: (row) => `${row.producer_id} ${row.partition}`, placeholder: "Filter producers",
+      empty: "No partition remembers a producer: those that are not idempotent leave no trace." });
+    this.note = h("p", { class: "muted", hidden: true });
+    this.element = h("div", {}, h("p", { class: "muted" }, "Idempotent and transactional producers that the partitions remember, also after they have gone."), this.note, this.table.element);
+  }
+
+  commands(name, state) {
+    return [`kafka-transactions.sh --bootstrap-server ${state.bootstrap || "HOST:PORT"} describe-producers --topic ${shell(name)} --partition 0`];
+  }
+
+  requests() {
+    return [];
+  }
+
+  async draw() {
+    const found = await get(`kafka/producers${query({ topic: this.name })}`, this.signal);
+    this.note.hidden = !found.left_out;
+    this.note.textContent = `${number(found.left_out)} more are not shown: they have no open transaction, and have written longest ago.`;
+    this.table.show(found.items);
   }
 }
 

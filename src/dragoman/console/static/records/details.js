@@ -8,7 +8,8 @@ import { bytesOf, coloured, hexadecimal, isJson, pretty } from "./content.js";
 
 /** `choice` has the decoders; `address(record)` gives a permanent link; `onClose` is called once. */
 export class Details {
-  constructor(topic, address, onClose) {
+  constructor(topic, address, onClose, { namesTopic = false } = {}) {
+    this.namesTopic = namesTopic;
     this.topic = topic;
     this.address = address;
     this.onClose = onClose;
@@ -27,7 +28,7 @@ export class Details {
     this.element.hidden = false;
     this.opened = `${partition}:${offset}`;
     const mine = this.opened;
-    this.title.textContent = `Partition ${partition}, offset ${offset}`;
+    this.title.textContent = `${this.namesTopic ? `${this.topic}, p` : "P"}artition ${partition}, offset ${offset}`;
     fill(this.body, h("p", { class: "muted" }, "Reading…"));
     this.title.focus();
     const where = { topic: this.topic, partition, offset };

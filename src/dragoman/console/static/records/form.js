@@ -38,7 +38,7 @@ export class Form {
       h("label", { class: "wide" }, "Filter", filter), this.error, help(),
       h("details", { class: "more" }, h("summary", {}, "Limits of a search"),
         h("div", { class: "fields" }, field("Records scanned", records), field("Seconds", seconds))),
-      h("div", { class: "bar" }, actions.buttons));
+      actions.saved, h("div", { class: "bar" }, actions.buttons));
   }
 
   field(name) {
@@ -61,6 +61,10 @@ export class Form {
     return Object.fromEntries(Object.entries(this.fields)
       .map(([name, field]) => [name, field.value.trim()])
       .filter(([name, text]) => text !== DEFAULTS[name]));
+  }
+
+  set(texts) {
+    for (const [name, text] of Object.entries(texts)) this.fields[name].value = text;
   }
 
   text(name) {

@@ -3,8 +3,8 @@
 import { Problem, session } from "../api.js";
 
 /** Read the lines of a search as they come; `onLine` gets each. Resolves when there are no more. */
-export async function search(request, onLine, signal) {
-  const response = await asked("records/search", signal, {
+export async function search(request, onLine, signal, path = "records/search") {
+  const response = await asked(path, signal, {
     method: "POST",
     body: JSON.stringify(request),
     headers: { "content-type": "application/json" },

@@ -35,7 +35,7 @@ export class Statistics {
     ], { label: "Partitions", key: (row) => row.partition, empty: "No record was found." });
     this.save = h("button", { type: "button", onclick: () => download(`${topic}-statistics.json`, "application/json", JSON.stringify(this.shown, null, 2)) }, "Download as JSON");
     this.element = h("div", { hidden: true }, this.figures,
-      card("When", this.note, this.times.element), card("Sizes", this.sizes.element),
+      card("When", this.note, h("div", { class: "wide-chart" }, this.times.element)), card("Sizes", this.sizes.element),
       card("Most frequent keys", this.keysNote, this.keys.element), card("Partitions", this.partitions.element), h("p", {}, this.save));
   }
 
@@ -83,6 +83,6 @@ const EMPTY = {
   records: 0, without_key: 0, without_value: 0, with_headers: 0, without_time: 0, first_ms: null, last_ms: null, keys: null, values: null,
   distinct_keys: 0, distinct_values: 0, is_estimate: false, frequent_keys: [], frequent_too_small_by: 0, period_ms: 0, periods: [], partitions: [],
 };
-const TITLES = { least: "Least", median: "Median", average: "Average", p95: "95 %", p99: "99 %", most: "Most", total: "In all" };
+const TITLES = { least: "Least", median: "Median", average: "Average", p95: "p95", p99: "p99", most: "Most", total: "In all" };
 const HELP = { median: "Half are not larger", p95: "95 of 100 are not larger", p99: "99 of 100 are not larger" };
 const percent = (part) => `${number(part * 100)} %`;

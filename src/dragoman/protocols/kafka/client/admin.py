@@ -22,6 +22,7 @@ from dragoman.protocols.kafka.client.errors import (
     kafka_error,
 )
 from dragoman.protocols.kafka.client.values import (
+    ActiveProducer,
     ConfigEntry,
     LogDirectory,
     NewTopic,
@@ -226,6 +227,24 @@ class TopicCalls(Calls):
 
         return await self._cluster.retry.call(attempt)
 
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """The idempotent and transactional producers that each partition remembers."""
+
+        async def ask(
+            broker: Broker, parts: Mapping[TopicPartition, Part[None]]
+        ) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
+            topics: dict[str, m.DescribeProducersRequestTopic] = {}
+            for name, partition in parts:
+                topics.setdefault(
+                    name, m.DescribeProducersRequestTopic(name=name, partition_indexes=[])
+                ).partition_indexes.append(partition)
+            request = m.DescribeProducersRequest(topics=list(topics.values()))
+            return _producers(await broker.ask(m.DescribeProducersResponse, request), parts)
+
+        return await from_leaders(self._cluster, dict.fromkeys(partitions), ask)
+
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -292,6 +311,34 @@ def _config_error(kind: ResourceType, name: str, code: int, message: str | None)
     if kind is ResourceType.TOPIC:
         return _deletion_error(name, code, message)
     return kafka_error(code, message)
+
+
+def _producers(
+    reply: m.DescribeProducersResponse, parts: Mapping[TopicPartition, Part[None]]
+) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
+    results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {
+        where: kafka_error(-1, "the reply leaves it out", topic=where.topic) for where in parts
+    }
+    for topic in reply.topics:
+        for each in topic.partitions:
+            index = each.partition_index
+            results[TopicPartition(topic.name, index)] = (
+                kafka_error(each.error_code, each.error_message, topic=topic.name, partition=index)
+                if each.error_code
+                else [_producer(found) for found in each.active_producers]
+            )
+    return results
+
+
+def _producer(found: m.DescribeProducersResponseActiveProducer) -> ActiveProducer:
+    open_offset = found.current_txn_start_offset
+    return ActiveProducer(
+        producer_id=found.producer_id,
+        epoch=found.producer_epoch,
+        last_sequence=found.last_sequence,
+        last_timestamp=found.last_timestamp,
+        open_offset=open_offset if open_offset >= 0 else None,
+    )
 
 
 def _low_watermarks(

@@ -309,6 +309,7 @@ class BlockingKafkaClient(BlockingClient[KafkaClient]):
     alter_configs = waiting(KafkaClient.alter_configs)
     log_directories = waiting(KafkaClient.log_directories)
     delete_records = waiting(KafkaClient.delete_records)
+    describe_producers = waiting(KafkaClient.describe_producers)
     list_groups = waiting(KafkaClient.list_groups)
     describe_group = waiting(KafkaClient.describe_group)
     delete_group = waiting(KafkaClient.delete_group)

@@ -219,6 +219,18 @@ class LogDirectory(msgspec.Struct, frozen=True, kw_only=True):
     sizes: dict[TopicPartition, int]
 
 
+class ActiveProducer(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer that a partition remembers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    #: Of its last batch, in ms; -1: none.
+    last_timestamp: int
+    #: The first offset of its open transaction; None: none is open.
+    open_offset: int | None
+
+
 class CommittedOffset(msgspec.Struct, frozen=True):
     offset: int
     metadata: str = ""
