@@ -36,7 +36,7 @@ def broker() -> Iterator[EphemeralBroker]:
 
 @pytest.fixture
 async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
-    async with console(broker, mechanism="SCRAM-SHA-256") as running:
+    async with console(broker) as running:
         yield running
 
 
