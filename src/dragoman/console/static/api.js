@@ -11,12 +11,8 @@ export class Problem extends Error {
 /** Called when the session has ended. */
 export const session = { onEnded: () => {} };
 
-async function ask(method, path, body, signal) {
-  const options = { method, signal, headers: { accept: "application/json" } };
-  if (body !== undefined) {
-    options.body = JSON.stringify(body);
-    options.headers["content-type"] = "application/json";
-  }
+/** A response that is good; anything else is thrown as a `Problem`. */
+export async function respond(path, options) {
   let response;
   try {
     response = await fetch(path, options);
@@ -24,7 +20,7 @@ async function ask(method, path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "console_unreachable", "The console does not answer. Is its process running?");
   }
-  if (response.ok) return response.status === 204 ? null : response.json();
+  if (response.ok) return response;
   let problem = {};
   try {
     problem = await response.json();
@@ -39,10 +35,50 @@ async function ask(method, path, body, signal) {
   );
 }
 
+function send(method, path, body, signal) {
+  const options = { method, signal, headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["content-type"] = "application/json";
+  }
+  return respond(path, options);
+}
+
+async function ask(method, path, body, signal) {
+  const response = await send(method, path, body, signal);
+  return response.status === 204 ? null : response.json();
+}
+
+/** The lines of JSON that answer a request, as they come. */
+export async function* lines(path, body, signal) {
+  const response = await send("POST", path, body, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const found = (rest + value).split("\n");
+    rest = found.pop();
+    for (const each of found) yield JSON.parse(each);
+  }
+}
+
 export const get = (path, signal) => ask("GET", path, undefined, signal);
 export const post = (path, body, signal) => ask("POST", path, body, signal);
 export const patch = (path, body, signal) => ask("PATCH", path, body, signal);
 export const remove = (path, signal) => ask("DELETE", path, undefined, signal);
+
+/** An object whose list of this name comes a page at a time, with all of it. */
+export async function whole(path, name, signal) {
+  const found = await get(path, signal);
+  let { next } = found;
+  while (next) {
+    const page = await get(`${path}${query({ after: next })}`, signal);
+    found[name].push(...page[name]);
+    next = page.next;
+  }
+  return found;
+}
 
 /** A path of the API; each name is escaped. */
 export const api = (...parts) => `api/v1/${parts.map((each) => encodeURIComponent(each)).join("/")}`;

@@ -2,7 +2,7 @@
 
 import { Problem, get, post, remove, session } from "./api.js";
 import { fill, h } from "./dom.js";
-import { problem } from "./parts.js";
+import { marked, problem } from "./parts.js";
 
 // Pages by the first part of their address; each module is loaded when it is first shown.
 const PAGES = {
@@ -134,15 +134,12 @@ async function begin() {
   else await show();
 }
 
-// What is between backticks is to be typed.
-const commands = (text) => text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
-
 function sayObstacle(text) {
   shown?.controller.abort();
   document.title = "No login · Dragoman";
   fill(main, h("section", { class: "card login" },
     h("h1", {}, "Nobody can log in"),
-    h("p", {}, commands(text[0].toUpperCase() + text.slice(1)), "."),
+    h("p", {}, marked(text[0].toUpperCase() + text.slice(1)), "."),
     h("button", { onclick: () => begin() }, "Try again")));
 }
 

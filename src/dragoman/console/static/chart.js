@@ -12,16 +12,9 @@ const TOP = 10;
 const BOTTOM = 24;
 const COLORS = 8;
 
-/** `series`: [{name, values}] over `times` in ms; a missing value is a gap. `show` formats values. */
-export function chart(title, times, series, show) {
-  const made = new Chart(title, show);
-  made.draw(times, series);
-  return made.element;
-}
-
 /** A chart that is drawn again and again; the reading under the pointer stays. */
 export class Chart {
-  /** `base` 1024 rounds the axis as sizes in bytes are shown. */
+  /** `show` formats values; `base` 1024 rounds the axis as sizes in bytes are shown. */
   constructor(title, show, base = 10) {
     this.base = base;
     this.title = title;
@@ -32,6 +25,7 @@ export class Chart {
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.place, this.reading);
   }
 
+  /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. */
   draw(times, series) {
     const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
     if (times.length < 2 || !known.length) {

@@ -64,7 +64,7 @@ export class Nothing {
  * With `typed`, this word has to be typed.
  */
 export function change({ title, fields, wanted = () => ({}), check, apply, command, verb, typed, isDangerous = false, onDone = () => {} }) {
-  const said = h("div", { class: "outcome", "aria-live": "polite" });
+  const said = h("div", { "aria-live": "polite" });
   const same = h("div", {});
   const word = typed ? h("input", { name: "typed", autocomplete: "off", spellcheck: "false", oninput: () => update() }) : null;
   const checkButton = check && fields ? h("button", { type: "submit" }, "Show what changes") : null;

@@ -1,10 +1,7 @@
 // Series of the nodes' histories: rates, sizes and lag over time.
 
 import { post } from "./api.js";
-import { h } from "./dom.js";
 import { isMissing } from "./format.js";
-
-export const RANGES = [["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
 
 /** Ask for figures: `{names, topics, groups, from, per_node}`. */
 export async function figuresOf(wanted, signal) {
@@ -14,12 +11,17 @@ export async function figuresOf(wanted, signal) {
 /** The newest values only. Two samples are asked for, as the newest may not be there yet. */
 export const newestOf = (names, signal, more = {}) => figuresOf({ names, from: "-45s", step_s: 15, ...more }, signal);
 
-export class Figures {
+class Figures {
   constructor(found) {
     this.times = found.times;
     this.series = found.series;
     this.leftOut = found.left_out;
     this.unreachable = found.unreachable;
+  }
+
+  /** Those whose label has this value. */
+  where(label, value) {
+    return new Figures({ times: this.times, series: this.series.filter((each) => each.labels[label] === value), left_out: this.leftOut, unreachable: this.unreachable });
   }
 
   of(name) {
@@ -62,11 +64,3 @@ export class Figures {
 }
 
 const added = (one, other) => (isMissing(one) ? other : isMissing(other) ? one : one + other);
-
-/** A choice of the time that charts show; it is kept while the page is shown. */
-export function rangeChoice(onChange) {
-  const select = h("select", { "aria-label": "Time shown", onchange: () => onChange(select.value) },
-    RANGES.map(([value, title]) => h("option", { value }, title)));
-  select.value = "-1h";
-  return select;
-}

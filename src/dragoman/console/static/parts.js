@@ -13,7 +13,7 @@ export const marked = (text) => text.split("`").map((each, index) => (index % 2 
 
 export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}` }, text);
 
-export const card = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content);
+export const card = (title, ...content) => h("section", { class: "card" }, title ? h("h2", {}, title) : null, content);
 
 /** A name and a value for each entry. */
 export const facts = (entries) =>
@@ -88,19 +88,6 @@ export function download(name, type, ...parts) {
   // Browsers begin to read it after the click.
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
-
-/** How to do the same on the command line and over HTTP. */
-export function equivalent(command, request) {
-  return h("details", { class: "equivalent" }, h("summary", {}, "Command line and API"),
-    [command].flat().map((each) => copied("CLI", each)), [request].flat().filter(Boolean).map((each) => copied("HTTP", each)));
-}
-
-/** A word as the shell takes it. */
-export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
-
-/** A command that asks the console's node: `command(state, "topic delete", name, "--yes")`. Words that are not set are left out. */
-export const command = (state, name, ...words) =>
-  ["dragoman", name, ...words.flat().filter((each) => each !== null && each !== undefined && each !== false).map(shell), "--server", shell(state.server)].join(" ");
 
 export function toast(text, kind = "plain") {
   let box = document.querySelector(".toasts");

@@ -1,10 +1,11 @@
 // Who is connected, by protocol.
 
 import { api, get, remove } from "../api.js";
+import { equivalent, request } from "../commands.js";
 import { action, change, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { NOTHING, bytes, duration, number } from "../format.js";
-import { badge, equivalent, facts, figure } from "../parts.js";
+import { badge, facts, figure } from "../parts.js";
 import { Table } from "../table.js";
 
 export async function show(place, { state, signal, search }) {
@@ -29,7 +30,7 @@ export async function show(place, { state, signal, search }) {
   const which = h("p", { class: "muted" });
   fill(place, h("h1", {}, "Connections"), which, readOnlyNote(state), figures, table.element,
     equivalent([`curl ${state.server}/api/v1/connections`, `curl -X DELETE ${state.server}/api/v1/connections/ID`],
-      [`GET ${state.server}/api/v1/connections`, `DELETE ${state.server}/api/v1/connections/ID`]));
+      [request(state, "GET", "api/v1/connections"), request(state, "DELETE", "api/v1/connections/ID")]));
 
   function close(row) {
     change({

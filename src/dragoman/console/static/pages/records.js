@@ -1,14 +1,15 @@
 // The records of a topic: search, live tail, one record, export and produce.
 
-import { query } from "../api.js";
+import { api, lines, query } from "../api.js";
+import { equivalent, request, shell } from "../commands.js";
 import { fill, h } from "../dom.js";
 import { bytes, duration, number, plural } from "../format.js";
-import { download, equivalent, problem, shell, to, toast } from "../parts.js";
+import { download, problem, to, toast, warning } from "../parts.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
-import { search, tail } from "../records/lines.js";
 import { RecordList } from "../records/list.js";
 import { askRecord } from "../records/produce.js";
+import { tail } from "../records/tail.js";
 
 const ROWS_MAX = 1000;
 const TAIL_ROWS_MAX = 500;
@@ -93,7 +94,6 @@ class RecordsPage {
   start() {
     this.stop();
     this.running = new AbortController();
-    this.signal.addEventListener("abort", () => this.stop());
     fill(this.said);
     this.form.refuse(null);
     return this.running;
@@ -118,7 +118,7 @@ class RecordsPage {
     let end = null;
     try {
       const request = { ...this.form.request(), continue: resume };
-      await search(request, (line) => { end = this.line(line) ?? end; }, mine.signal);
+      for await (const line of lines("records/search", request, mine.signal)) end = this.line(line) ?? end;
     } catch (error) {
       if (error.name !== "AbortError") this.failed(error);
     }
@@ -133,7 +133,7 @@ class RecordsPage {
       case "start":
         this.ends = line.ends;
         this.positions = line.starts;
-        if (line.notes.length) fill(this.said, line.notes.map((each) => h("p", { class: "hint" }, each)));
+        if (line.notes.length) fill(this.said, line.notes.map((each) => warning(each, "note")));
         return null;
       case "record":
         this.list.add([line]);
@@ -186,10 +186,10 @@ class RecordsPage {
     let end = null;
     try {
       const request = { ...this.form.request(), limit: EXPORT_MAX, form };
-      await search(request, (line) => {
+      for await (const line of lines("records/search", request, mine.signal)) {
         if (line.type === "lines") parts.push(line.text);
         else if (line.type !== "start") end = this.line(line) ?? end;
-      }, mine.signal);
+      }
       download(`${this.topic}.${form}`, form === "csv" ? "text/csv" : "application/x-ndjson", ...parts);
       toast(end?.reason === "end" ? "The export is complete" : "The export has what was found before a limit was reached", end?.reason === "end" ? "plain" : "bad");
     } catch (error) {
@@ -288,8 +288,7 @@ class RecordsPage {
       // The form says so when it is used.
     }
     options.push(...partitions.map((each) => `--partition ${each}`), "--json", `--bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`);
-    const path = `api/v1/topics/${encodeURIComponent(this.topic)}/partitions/${partitions[0] ?? 0}/records`;
-    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, `GET ${this.state.server}/${path}?last=50&values=json`));
+    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, request(this.state, "GET", `${api("topics", this.topic, "partitions", partitions[0] ?? 0, "records")}?last=50&values=json`)));
   }
 }
 

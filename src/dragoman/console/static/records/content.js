@@ -29,6 +29,16 @@ export function pretty(text) {
   return out;
 }
 
+/** The same of a text that may be JSON. */
+export function indented(text) {
+  try {
+    JSON.parse(text);
+  } catch {
+    return text;
+  }
+  return pretty(text);
+}
+
 /** JSON text with a class for each kind of token. */
 export function coloured(text) {
   if (text.length > COLOURED_MAX) return [text];

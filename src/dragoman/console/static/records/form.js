@@ -3,7 +3,7 @@
 import { choice, field } from "../dialogs.js";
 import { h } from "../dom.js";
 
-export const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
+const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
 const KEY_FORMS = ["auto", "utf-8", "json", "msgpack", "hex"];
 const VALUE_FORMS = ["auto", "utf-8", "json", "avro", "protobuf", "msgpack", "hex"];
 const NAMES = { auto: "Auto", "utf-8": "UTF-8", json: "JSON", avro: "Avro", protobuf: "Protobuf", msgpack: "MessagePack", hex: "Hex" };
@@ -35,7 +35,7 @@ export class Form {
       h("div", { class: "fields" },
         field("From", from), h("datalist", { id: "places" }, PLACES.map(([text, title]) => h("option", { value: text }, title))),
         field("Until", until), field("Partitions", partitions), field("Key as", key), field("Value as", value), field("At most", limit)),
-      h("label", { class: "wide" }, "Filter", filter), this.error, help(),
+      field("Filter", filter), this.error, help(),
       h("details", { class: "more" }, h("summary", {}, "Limits of a search"),
         h("div", { class: "fields" }, field("Records scanned", records), field("Seconds", seconds))),
       h("div", { class: "bar" }, actions.buttons));
