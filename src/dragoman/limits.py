@@ -1452,8 +1452,8 @@ AUDIT_SAMPLE_KINDS_MAX = 200
 
 # ---- the console
 
-#: Records that one search of the console looks at. More: refused; a search that has ended is
-#: continued from where it stopped.
+#: Records that one search of the console looks at. More: refused; a search that has ended
+#: can be continued.
 CONSOLE_SEARCH_RECORDS_MAX = 1_000_000_000
 #: Bytes that one search of the console reads. More: refused, as above.
 CONSOLE_SEARCH_BYTES_MAX = 1 << 40
@@ -1472,8 +1472,8 @@ CONSOLE_READS_MAX = 64
 CONSOLE_KAFKA_CLIENTS_MAX = 64
 #: Records that a tail shows in a second. More are counted, not shown.
 CONSOLE_TAIL_RECORDS_PER_SECOND_MAX = 500
-#: Offsets that a tail may be behind the end. Further behind: it goes on at the end, and says
-#: how many it has passed over.
+#: Offsets that a tail may be behind the end. Further behind: it continues at the end, and
+#: says how many it has skipped.
 CONSOLE_TAIL_LAG_MAX = 20_000
 #: Bytes that a search or a tail asks of a node at once. More: in further requests.
 CONSOLE_FETCH_BYTES = 1 << 20

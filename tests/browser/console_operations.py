@@ -72,7 +72,7 @@ def wizard(page: Page, world: World) -> None:
     page.see("wal_level is logical")
     page.click("Next")
     page.type("Tables", "customers")
-    page.click("Check and go on")
+    page.click("Check and continue")
     page.see("4. Summary")
     assert world.database_password not in page.text(), "the summary shows no password"
     page.see("--dsn - --tables customers")

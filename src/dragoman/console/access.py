@@ -107,7 +107,7 @@ class Access:
     # ---- without a login
 
     async def anonymous(self) -> tuple[bool, str]:
-        """Whether nothing is shown before a login, and why nobody can log in, if so."""
+        """Whether nothing is shown before a login, and why no user can log in, if so."""
         status, refusal = await self._ask(())
         is_refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         obstacle = refusal.detail if refusal.code == "no_users" else ""
@@ -172,7 +172,7 @@ class Access:
             "key": self.cookie,
             "value": name,
             "path": f"{self._settings.base_path}/",
-            # A proxy may encrypt what reaches the console in plain text: the page's origin tells.
+            # Behind a proxy that encrypts, only the page's origin shows it.
             "secure": request.url.scheme == "https"
             or request.headers.get("origin", "").startswith("https:"),
             "httponly": True,

@@ -8,7 +8,7 @@ DELETE /session         log out
 GET  /lists/…           whole lists of the API
 *    /records/…         records, over Kafka's protocol
 GET  /sql               whether queries can be run here
-POST /sql               run a query; its answer are lines of JSON, as they are made
+POST /sql               run a query; the answer is lines of JSON, as they are made
 POST /dead-letters      send dead letters again
 *    /api/v1/…          the node's API, with the credentials of the session
 """
@@ -82,9 +82,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     #: Whether nothing is shown before a login.
     needs_login: bool
-    #: Why nobody can log in, with the remedy; empty: users can.
+    #: What keeps users from logging in, with the remedy; empty: they can.
     obstacle: str
-    #: Whether changes are refused: nobody is logged in.
+    #: Whether changes are refused, because the caller has not logged in.
     is_read_only: bool
     #: The URL of the node, for the command lines that pages show.
     server: str
@@ -323,7 +323,7 @@ def create_app(console: Console) -> ASGIApp:
 
 
 class _Readers:
-    """Lets those through to records whom the node shows its topics."""
+    """Refuses records to callers to whom the node does not show its topics."""
 
     def __init__(self, app: ASGIApp, console: Console) -> None:
         self._app = app

@@ -100,7 +100,7 @@ def _continued(given: Continue, partitions: list[int]) -> Range:
 
 
 def resumed_at(positions: Mapping[int, int], ends: Mapping[int, int]) -> Continue:
-    """For the request that goes on here."""
+    """What a request to continue sends back."""
     return Continue(
         positions={str(each): offset for each, offset in positions.items()},
         ends={str(each): offset for each, offset in ends.items()},

@@ -2,7 +2,7 @@
 
 Each leader of partitions is asked by a task of its own, so that an idle one does not delay the
 others. Records over the rate are counted and not decoded, unless a filter has to see them. A tail
-that cannot keep up goes on at the end, and says how many offsets it has passed over.
+that cannot keep up continues at the end, and counts the offsets that it has skipped.
 """
 
 from __future__ import annotations

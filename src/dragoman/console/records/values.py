@@ -136,7 +136,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"
     reason: Literal["end", "limit", "budget"]
     #: What was used up.
     budget: Literal["", "records", "bytes", "seconds"] = ""
-    #: For the request that goes on here; null at the end.
+    #: What a request to continue sends back; null at the end.
     resume: Continue | None = msgspec.field(default=None, name="continue")
 
 

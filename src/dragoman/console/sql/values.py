@@ -38,7 +38,7 @@ class QueryJob(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: str
     is_encrypted: bool = False
     authorities: str = ""
-    #: None: the listener takes no logins, or nobody is logged in.
+    #: None: the listener takes no logins, or the caller has not logged in.
     login: QueryLogin | None = None
 
 

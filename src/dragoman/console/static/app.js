@@ -138,7 +138,7 @@ function sayObstacle(text) {
   shown?.controller.abort();
   document.title = "No login · Dragoman";
   fill(main, h("section", { class: "card login" },
-    h("h1", {}, "Nobody can log in"),
+    h("h1", {}, "No user can log in"),
     h("p", {}, marked(text[0].toUpperCase() + text.slice(1)), "."),
     h("button", { onclick: () => begin() }, "Try again")));
 }

@@ -118,7 +118,7 @@ export async function showWizard(place, { state, signal }) {
       field("Tables", tables, "schema.table, one to a line or separated by commas; * and ? match, the schema is public by default."),
       h("div", { class: "form" }, field("Envelope", envelope), field("Begin with", snapshot), field("Partitions of new topics", partitions)),
       readOnlyNote(state),
-      h("div", { class: "actions" }, back(), h("button", { class: "primary", disabled: state.isReadOnly }, "Check and go on")),
+      h("div", { class: "actions" }, back(), h("button", { class: "primary", disabled: state.isReadOnly }, "Check and continue")),
     ],
     () => [
       h("p", {}, "This will be added. It creates a publication and a replication slot in the database, from which WAL is retained until it is captured."),

@@ -197,7 +197,7 @@ function move(state, refresh) {
       const some = found.partitions.filter((each) => asked.partition === null || each.partition === asked.partition);
       if (!some.length) throw new Error("there is no such partition");
       const size = sum(some.map((each) => each.size_bytes));
-      return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes go on meanwhile.`),
+      return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes continue meanwhile.`),
         difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
     },
     apply: async (asked) => `${plural((await repeated("moves", asked)).length, "move")} begun.`,
@@ -251,7 +251,7 @@ function transfer(state, cluster, refresh) {
     title: "Transfer the leadership of the metadata",
     fields: [field("To", node)],
     wanted: () => ({ metadata_to: Number(node.value) }),
-    check: async () => h("p", {}, "Reads and writes of records go on; changes of topics and groups may wait a moment."),
+    check: async () => h("p", {}, "Reads and writes of records continue; changes of topics and groups may wait a moment."),
     apply: async (asked) => (await post(api("cluster", "transfers"), asked)).detail,
     command: (asked) => command(state, "cluster transfer", "--metadata", option("--to", asked.metadata_to < 0 ? null : asked.metadata_to)),
     verb: "Transfer", onDone: refresh,

@@ -163,7 +163,7 @@ class RecordsPage {
   }
 
   ended(end) {
-    // A search that was stopped goes on after the last progress; what is found twice is listed once.
+    // A stopped search continues after its last progress; what is found twice is listed once.
     this.resume = end ? end.continue : this.progress && { positions: this.progress.at, ends: this.ends };
     const reasons = {
       end: "; all was looked at", limit: "; as many as were wanted",
@@ -294,7 +294,7 @@ class RecordsPage {
 
 const COUNTED = ["scanned", "matched", "unknown", "skipped", "bytes", "done", "total", "elapsed_s"];
 
-/** The counters of a search and of those that it goes on from; the offsets to do are those of the first. */
+/** The counters of a search and of those that it continues; the offsets to do are those of the first. */
 function summed(before, line) {
   if (!before) return line;
   const sum = Object.fromEntries(COUNTED.map((each) => [each, before[each] + line[each]]));

@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[{}[\],:]/g;
-// Beyond so many characters, colours cost more than they tell.
+// Beyond so many characters, colours cost more than they help.
 const COLOURED_MAX = 100_000;
 const ROW_BYTES = 16;
 const HEX_MAX = 16 << 10;
