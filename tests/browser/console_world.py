@@ -235,6 +235,6 @@ print(listener.getsockname()[1], flush=True)
 kafka = KafkaTarget(bootstrap=sys.argv[2], mechanism=sys.argv[3])
 settings = ConsoleSettings(server=sys.argv[1], kafka=kafka)
 async def run():
-    await serve(settings, listener, None, asyncio.Event())
+    await serve(settings, listener, asyncio.Event())
 asyncio.run(run())
 """
