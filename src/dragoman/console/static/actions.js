@@ -1,5 +1,6 @@
 // What changes something: buttons that say why they are off, and dialogs that show first what would be done.
 
+import { openDialog } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { copied, problem, toast } from "./parts.js";
 
@@ -85,9 +86,7 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
     });
   }
 
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog);
   if (!fields) look();
   return dialog;
 }

@@ -8,15 +8,11 @@ export class Problem extends Error {
   }
 }
 
-/** Called when the session has ended. */
-export const session = { onEnded: () => {} };
+/** Called when the session has ended; resolves to whether its user has logged in again. */
+export const session = { renew: async () => false };
 
-async function ask(method, path, body, signal) {
-  const options = { method, signal, headers: { accept: "application/json" } };
-  if (body !== undefined) {
-    options.body = JSON.stringify(body);
-    options.headers["content-type"] = "application/json";
-  }
+/** The answer to a request, if it was carried out. One that is refused for want of a login is repeated after it. */
+export async function send(path, options) {
   let response;
   try {
     response = await fetch(path, options);
@@ -24,19 +20,29 @@ async function ask(method, path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "console_unreachable", "The console does not answer. Is its process running?");
   }
-  if (response.ok) return response.status === 204 ? null : response.json();
+  if (response.ok) return response;
   let problem = {};
   try {
     problem = await response.json();
   } catch {
     // The answer is not from the console or the node, but from something between.
   }
-  if (response.status === 401 && path !== "session") session.onEnded();
+  if (response.status === 401 && path !== "session" && (await session.renew())) return send(path, options);
   throw new Problem(
     response.status,
     problem.code ?? "unknown",
     problem.detail ?? `status ${response.status} from something between`,
   );
+}
+
+async function ask(method, path, body, signal) {
+  const options = { method, signal, headers: { accept: "application/json" } };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["content-type"] = "application/json";
+  }
+  const response = await send(path, options);
+  return response.status === 204 ? null : response.json();
 }
 
 export const get = (path, signal) => ask("GET", path, undefined, signal);

@@ -1,6 +1,7 @@
 // Buttons and dialogs that change something at once; what is checked first is in `actions.js`.
 
 import { READ_ONLY } from "./actions.js";
+import { openDialog } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { problem, toast } from "./parts.js";
 
@@ -8,13 +9,15 @@ import { problem, toast } from "./parts.js";
 export function action(text, state, run, options = {}) {
   const reason = state.isReadOnly ? READ_ONLY : options.reason;
   const button = h("button", { type: "button", class: options.kind, disabled: Boolean(reason), title: reason, onclick: async () => {
-    button.disabled = true;
+    // A button that is disabled would lose the focus, which a dialog returns to it.
+    if (button.ariaDisabled) return;
+    button.ariaDisabled = "true";
     try {
       await run();
     } catch (error) {
       if (error.name !== "AbortError") toast(explained(error), "bad");
     } finally {
-      button.disabled = false;
+      button.ariaDisabled = null;
     }
   } }, text);
   return button;
@@ -54,12 +57,8 @@ export function formDialog(title, content, submit, run, kind = "primary") {
     }, h("h2", {}, title), content, said,
     h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), send));
     const dialog = h("dialog", { "aria-label": title }, form);
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(result);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    dialog.addEventListener("close", () => resolve(result));
+    openDialog(dialog);
   });
 }
 
@@ -67,9 +66,7 @@ export function formDialog(title, content, submit, run, kind = "primary") {
 export function showDialog(title, content) {
   const dialog = h("dialog", { "aria-label": title }, h("h2", {}, title), content,
     h("div", { class: "actions" }, h("button", { class: "primary", onclick: () => dialog.close() }, "Close")));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog);
 }
 
 export const choice = (properties, options) =>

@@ -1,5 +1,6 @@
 // Pieces that several pages show.
 
+import { openDialog } from "./dialog.js";
 import { fill, h } from "./dom.js";
 
 /** A link within the console: `link("#/topics/a", "a")`. */
@@ -92,12 +93,8 @@ export function confirmed(title, content, action, isDangerous = true) {
       h("div", { class: "actions" },
         h("button", { onclick: () => dialog.close() }, "Cancel"),
         h("button", { class: isDangerous ? "danger" : "primary", onclick: () => dialog.close("yes") }, action)));
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"));
+    openDialog(dialog);
   });
 }
 

@@ -1,6 +1,6 @@
 // SQL over topics, in a process of its own.
 
-import { Problem, get } from "../api.js";
+import { Problem, get, send } from "../api.js";
 import { choice, download, field } from "../forms.js";
 import { fill, h } from "../dom.js";
 import { bytes, compact, duration, number, plural } from "../format.js";
@@ -110,11 +110,7 @@ function placed(line, text) {
 }
 
 async function* linesOf(path, body, signal) {
-  const response = await fetch(path, { method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  if (!response.ok) {
-    const found = await response.json().catch(() => ({}));
-    throw new Problem(response.status, found.code ?? "unknown", found.detail ?? `status ${response.status}`);
-  }
+  const response = await send(path, { method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   let rest = "";
   const decoder = new TextDecoder();
   const reader = response.body.getReader();

@@ -1,6 +1,7 @@
 // Writing a record, over the node's API.
 
 import { api, post } from "../api.js";
+import { openDialog } from "../dialog.js";
 import { fill, h } from "../dom.js";
 import { problem } from "../parts.js";
 
@@ -30,9 +31,7 @@ export function askRecord(topic, onWritten) {
     h("label", {}, "Headers", headers), h("label", {}, "Partition", partition), said,
     h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
       h("button", { class: "primary" }, "Produce"))));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog);
 }
 
 function field(title, first, input) {
