@@ -2,7 +2,7 @@
 
 import { api, get, post, remove } from "../api.js";
 import { action, choice, field, formDialog, readOnlyNote, showDialog } from "../forms.js";
-import { fill, h } from "../dom.js";
+import { drawn, fill, h } from "../dom.js";
 import { duration, number, plural, time } from "../format.js";
 import { badge, card, equivalent, facts, figure, link, shell, tabs, to, toast } from "../parts.js";
 import { Table } from "../table.js";
@@ -292,7 +292,7 @@ async function showMode(place, { state, signal }) {
     fill(notes,
       facts([["Super users", found.super_users.join(", ") || "none"], ["Resources without a rule", found.allow_everyone_if_no_acl_found ? "everyone may use them" : "only super users may use them"]]),
       found.older_nodes.length ? h("p", { class: "warning" }, badge("warning", "warn"), ` ${plural(found.older_nodes.length, "node")} of an older release ${found.older_nodes.length === 1 ? "does" : "do"} not know rules: ${found.older_nodes.join(", ")}.`) : null);
-    fill(actions, Object.keys(MODES).filter((each) => each !== found.mode).map((mode) =>
+    drawn(actions, [found.mode, found.has_administrator], () => Object.keys(MODES).filter((each) => each !== found.mode).map((mode) =>
       action(`Change to ${mode} …`, state, () => formDialog(`Change to ${mode}?`, [
         h("p", {}, CHANGES[mode]),
         mode === "enforce" && !found.has_administrator ? h("p", { class: "warning" }, "No super user and no rule could change the mode back: the change will be refused.") : null,
