@@ -67,8 +67,10 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 500,
         )
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.browser.command("Emulation.setEmulatedMedia", features=[feature])
+        # A picture in the middle of a transition shows neither scheme.
+        media = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in media.items()]
+        self.browser.command("Emulation.setEmulatedMedia", features=features)
 
     # ---- acting
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from browser.console_pipeline import ReportedPipeline
 from browser.console_process import start_console
 from browser.console_traffic import OPEN_LISTENERS, TOPICS, Traffic
 from demo.postgres import LocalPostgres
@@ -65,7 +66,7 @@ class World:
             self._fill_letters()
             self._fill_values()
             self._delay_records()
-            report_pipeline(self.ask)
+            stack.enter_context(ReportedPipeline(self.ask))
             stack.enter_context(Traffic(self.broker.address, ADMIN, PASSWORD))
             self._capture(stack.enter_context(LocalPostgres()))
             # A node without users, whose console only reads.
@@ -213,41 +214,3 @@ class World:
             if time.monotonic() > until:
                 raise TimeoutError(f"{what} does not come")
             time.sleep(0.05)
-
-
-def report_pipeline(ask: Callable[[str, str, object], Any]) -> None:
-    """What a pipeline that runs elsewhere reports to a node."""
-    now = time.time_ns() // 1_000_000
-    part = {"state": "running", "batches": 42, "batch_ms": 180, "at_ms": now}
-    ask(
-        "POST",
-        "/api/v1/pipelines",
-        {
-            "name": "orders-by-shop",
-            "file": "orders/pipeline.toml",
-            "state": "running",
-            "host": "worker-1",
-            "master": "local[2]",
-            "pid": 4711,
-            "started_ms": now - 3_600_000,
-            "updated_ms": now,
-            "parts": [
-                {
-                    **part,
-                    "part": "table",
-                    "rows": 91_200,
-                    "rows_per_s": 25.4,
-                    "lag_records": 12,
-                },
-                {
-                    **part,
-                    "part": "totals",
-                    "rows": 880,
-                    "rows_per_s": 0.2,
-                    "lag_records": 3,
-                    "state_rows": 5200,
-                    "state_bytes": 1 << 20,
-                },
-            ],
-        },
-    )

@@ -64,6 +64,7 @@ async function show() {
     const made = await module.show(place, { ...wanted, state, signal: controller.signal });
     if (shown !== mine) return;
     fill(main, place);
+    document.querySelectorAll("nav").forEach(reveal);
     document.title = `${made?.title ?? page[1]} · Dragoman`;
     mine.refresh = made?.refresh;
     plan(mine);
@@ -101,6 +102,15 @@ function drawNavigation(name) {
     if (key === name) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   });
+}
+
+/** Scroll a row of links so that the current one is seen. */
+function reveal(row) {
+  const current = row.querySelector("[aria-current]");
+  if (!current) return;
+  const [outer, inner] = [row.getBoundingClientRect(), current.getBoundingClientRect()];
+  if (inner.right > outer.right) row.scrollLeft += inner.right - outer.right;
+  else if (inner.left < outer.left) row.scrollLeft += inner.left - outer.left;
 }
 
 function drawAccount() {

@@ -1,8 +1,8 @@
 // Charts of the nodes' histories, for an hour or a week.
 
 import { post } from "./api.js";
-import { chart } from "./chart.js";
-import { fill, h } from "./dom.js";
+import { Chart } from "./chart.js";
+import { h } from "./dom.js";
 
 const SPANS = { "-1h": "1 hour", "-7d": "1 week" };
 
@@ -12,16 +12,16 @@ const SPANS = { "-1h": "1 hour", "-7d": "1 week" };
  */
 export class OverTime {
   constructor(charts, labels, signal, query = {}) {
-    this.charts = charts;
+    this.charts = charts.map((each) => ({ ...each, chart: new Chart(each.title, each.show) }));
     this.labels = Object.entries(labels);
     this.signal = signal;
     this.query = query;
     this.span = "-1h";
     this.buttons = Object.entries(SPANS).map(([span, title]) =>
       h("button", { type: "button", "aria-pressed": String(span === this.span), onclick: () => this.choose(span) }, title));
-    this.place = h("div", { class: "cards" });
     this.element = h("section", { "aria-label": "Over time" },
-      h("div", { class: "bar", role: "group", "aria-label": "Time shown" }, this.buttons), this.place);
+      h("div", { class: "bar", role: "group", "aria-label": "Time shown" }, this.buttons),
+      h("div", { class: "cards" }, this.charts.map((each) => h("div", { class: "card" }, each.chart.element))));
   }
 
   async choose(span) {
@@ -34,10 +34,10 @@ export class OverTime {
     const names = this.charts.flatMap((each) => Object.keys(each.figures));
     const found = await post("api/v1/figures/query", { names, from: this.span, ...this.query }, this.signal);
     const mine = found.series.filter((each) => this.labels.every(([name, value]) => each.labels[name] === value));
-    fill(this.place, this.charts.map((each) => {
+    for (const each of this.charts) {
       const lines = Object.entries(each.figures).flatMap(([name, title]) =>
         mine.filter((series) => series.name === name).map((series) => ({ name: title || Object.values(series.labels).join(" "), values: series.values })));
-      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show));
-    }));
+      each.chart.draw(found.times, lines);
+    }
   }
 }

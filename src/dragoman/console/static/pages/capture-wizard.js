@@ -137,7 +137,7 @@ export async function showWizard(place, { state, signal }) {
   ];
 
   drawPassword();
-  fill(place, h("p", {}, link("#/captures", "Captures")), h("h1", {}, "Add a capture"), steps, form, same);
+  fill(place, h("p", { class: "crumb" }, link("#/captures", "Captures")), h("h1", {}, "Add a capture"), steps, form, same);
   go(0);
   return { title: "Add a capture" };
 }

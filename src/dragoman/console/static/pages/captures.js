@@ -82,7 +82,7 @@ async function showCapture(place, { parts, state, signal }) {
       fill(findings, h("p", { class: "problem", role: "alert" }, error.message));
     }
   });
-  fill(place, h("p", {}, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions, readOnlyNote(state),
+  fill(place, h("p", { class: "crumb" }, link("#/captures", "Captures")), h("h1", {}, name), figures, wrong, actions, readOnlyNote(state),
     overTime.element,
     card("Snapshot by table", progress.element),
     h("div", { class: "cards" }, card("Definition", definition), card("What the database says", h("div", { class: "bar" }, check), findings)),

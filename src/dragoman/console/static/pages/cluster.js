@@ -40,7 +40,7 @@ export async function show(place, { state, signal }) {
     { name: "lag", title: "Behind by", of: (row) => row.lag, isNumber: true, show: (value) => (isMissing(value) ? NOTHING : `${compact(value)} records`), help: "Of the partition that it follows worst" },
     { name: "level", title: "Supports level", of: (row) => row.feature_level, isNumber: true },
     state.isReadOnly ? null : { name: "act", title: "Actions", isPlain: true, of: () => null, show: (_, row) => h("div", { class: "row-actions" },
-      action(state, "Relieve", () => relieve(state, row, refresh), { help: "Other nodes take over what it leads" }),
+      action(state, "Relieve", () => relieve(state, row, cluster, refresh), { help: "Other nodes take over what it leads" }),
       action(state, "Drain", () => drain(state, row, cluster, refresh), { help: "Move its replicas to other nodes" }),
       action(state, "Remove", () => removeNode(state, row, refresh), { isDangerous: true })) },
   ].filter(Boolean), { label: "Nodes", key: (row) => row.node_id });
@@ -117,7 +117,7 @@ function movesOf(state, cluster, refresh) {
   })), cluster.moving > found.length ? h("p", { class: "muted" }, `and ${number(cluster.moving - found.length)} more`) : null,
   action(state, "Cancel all moves", () => change({
     title: "Cancel all moves",
-    check: async () => h("p", {}, `${plural(cluster.moving, "partition")} return to the replicas that they have now. What was copied is deleted.`),
+    check: async () => h("p", {}, `${plural(cluster.moving, "partition")} ${cluster.moving === 1 ? "returns to the replicas that it has" : "return to the replicas that they have"} now. What was copied is deleted.`),
     apply: async () => `${plural((await repeated("moves", { cancel: true })).length, "move")} cancelled.`,
     command: () => `dragoman cluster reassign --cancel --server ${state.server}`,
     verb: "Cancel them", isDangerous: true, onDone: refresh,
@@ -201,7 +201,7 @@ function move(state, refresh) {
       if (!some.length) throw new Error("there is no such partition");
       const size = some.reduce((all, each) => all + (each.size_bytes ?? 0), 0);
       return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes go on meanwhile.`),
-        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
+        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null && asked.nodes.length > 1 ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
     },
     apply: async (asked) => `${plural((await repeated("moves", asked)).length, "move")} begun.`,
     command: (asked) => `dragoman cluster reassign --topic ${asked.topic}${asked.partition === null ? "" : ` --partition ${asked.partition}`} --nodes ${asked.nodes.join(",")}${asked.factor === null ? "" : ` --factor ${asked.factor}`} --server ${state.server}`,
@@ -209,20 +209,30 @@ function move(state, refresh) {
   });
 }
 
+/** How many live nodes there are beside one. Throws when there is none. */
+function othersOf(node, cluster) {
+  const count = cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length;
+  if (!count) throw new Error("there is no other live node");
+  return count;
+}
+
 function drain(state, node, cluster, refresh) {
   change({
     title: `Drain node ${node.node_id}`,
-    check: async () => h("p", {}, `${plural(node.replicas, "replica")} move to the other ${plural(cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length, "live node")}. The node serves until they are there.`),
+    check: async () => {
+      const others = othersOf(node, cluster);
+      return h("p", {}, node.replicas === 1 ? "Its replica moves" : `Its ${number(node.replicas)} replicas move`, others === 1 ? " to the other live node. " : ` to the other ${number(others)} live nodes. `, "The node serves until they are there.");
+    },
     apply: async () => `${plural((await repeated("moves", { drain: node.node_id })).length, "move")} begun.`,
     command: () => `dragoman cluster reassign --from ${node.node_id} --server ${state.server}`,
     verb: "Drain", isDangerous: true, onDone: refresh,
   });
 }
 
-function relieve(state, node, refresh) {
+function relieve(state, node, cluster, refresh) {
   change({
     title: `Relieve node ${node.node_id}`,
-    check: async () => h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
+    check: async () => othersOf(node, cluster) && h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
     apply: async () => (await post(api("cluster", "transfers"), { relieve: node.node_id })).detail,
     command: () => `dragoman cluster transfer --leaders-of ${node.node_id} --server ${state.server}`,
     verb: "Relieve", onDone: refresh,

@@ -134,7 +134,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
   const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); table.draw(); } }, "Choose none");
   const resend = h("span", {});
   const isRetry = name.startsWith(RETRY);
-  fill(place, h("p", {}, link("#/dead-letters", "Dead letters")), h("h1", {}, name), note,
+  fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), note,
     h("div", { class: "bar", role: "group", "aria-label": "Chosen records" }, all, none, resend, link(`${to("topics", name)}/records`, "Search in this topic")),
     readOnlyNote(state), table.element,
     equivalent(name.startsWith(DLQ) ? `dragoman rocketmq dlq-list ${shell(name.slice(DLQ.length))}` : `dragoman consume ${shell(name)} --from earliest`, `GET ${state.server}/${api("topics", name, "partitions", "0", "records")}?last=100`));
@@ -192,7 +192,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
   }
   draw();
   if ((await described(name, signal)).count === null) {
-    fill(place, h("p", {}, link("#/dead-letters", "Dead letters")), h("h1", {}, name), problem(new Error("There is no such topic, or you may not describe it.")));
+    fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), problem(new Error("There is no such topic, or you may not describe it.")));
     return { title: name };
   }
   await refresh();

@@ -62,7 +62,7 @@ async function showPipeline(place, { parts: [name], state, signal }) {
       { name: "lag", title: "Lag", of: (row) => (row.lag_records < 0 ? null : row.lag_records), isNumber: true, show: number },
       { name: "batch", title: "Batch", of: (row) => row.batch_ms / 1000, isNumber: true, show: duration },
       { name: "batches", title: "Batches", of: (row) => row.batches, isNumber: true, show: number },
-      { name: "kept", title: "State", of: (row) => row.state_bytes, isNumber: true, show: (value, row) => (row.state_rows ? `${compact(row.state_rows)} rows, ${bytes(value)}` : "–"), help: "What aggregates and joins keep" },
+      { name: "kept", title: "Kept state", of: (row) => row.state_bytes, isNumber: true, show: (value, row) => (row.state_rows ? `${compact(row.state_rows)} rows, ${bytes(value)}` : "–"), help: "What aggregates and joins keep" },
       { name: "note", title: "Note", of: (row) => row.problem || row.note },
     ],
     { label: "Parts", empty: "It has not reported its parts yet." },
@@ -75,14 +75,17 @@ async function showPipeline(place, { parts: [name], state, signal }) {
     { pipeline: name },
     signal,
   );
-  fill(place, h("p", {}, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, overTime.element, card("Sinks and jobs", table.element), card("Run", run),
+  const about = h("div", {}, overTime.element, card("Sinks and jobs", table.element), card("Run", run));
+  fill(place, h("p", { class: "crumb" }, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, about,
     equivalent(`dragoman pipeline status ${shell(name)} --server ${state.server}`, `GET ${state.server}/api/v1/pipelines`));
   async function refresh() {
     const found = (await get("lists/pipelines", signal)).items.find((each) => each.name === name);
     if (!found) {
       fill(wrong, problem(new Error("No pipeline of this name has reported to this node in a day. Reports are kept in the memory of the node that gets them.")));
+      about.hidden = true;
       return;
     }
+    about.hidden = false;
     const all = parts(found);
     const text = lastError(found);
     fill(figures,

@@ -267,7 +267,7 @@ class RecordsPage {
     const { scanned, matched, shown, dropped, unknown, skipped } = added(this.counted, this.followed);
     const parts = [
       `${plural(matched, "record")} matched`, `${number(scanned)} scanned`, `${number(shown - this.passed)} shown`,
-      `${number(dropped)} dropped: too many to show`,
+      dropped ? `${number(dropped)} dropped: too many to show` : "0 dropped",
       this.passed ? `${number(this.passed)} passed while paused` : null,
       unknown ? `${number(unknown)} unknown to the filter` : null,
       skipped ? `${number(skipped)} not looked at: the console could not keep up` : null,

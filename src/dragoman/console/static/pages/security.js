@@ -93,7 +93,7 @@ async function showUser(place, { state, signal }, name) {
       await refresh();
     }
   });
-  fill(place, h("p", {}, link("#/security", "Users")), h("h1", {}, name), readOnlyNote(state), figures, actions,
+  fill(place, h("p", { class: "crumb" }, link("#/security", "Users")), h("h1", {}, name), readOnlyNote(state), figures, actions,
     card("API tokens", h("div", { class: "bar" }, make), tokens.element), card("Rules for this user", rules.element),
     equivalent(`dragoman user describe ${shell(name)} --server ${state.server}`, `GET ${state.server}/${path}`));
 
@@ -103,9 +103,9 @@ async function showUser(place, { state, signal }, name) {
     await refresh();
     return true;
   };
-  const secretDialog = (title, text, body, said) => {
+  const secretDialog = (title, label, text, body, said) => {
     const secret = h("input", { type: "password", name: "secret", required: true, autocomplete: "new-password" });
-    return formDialog(title, [h("p", {}, text), field("Secret", secret)], "Set", () => command({ command: body, secret: secret.value }, said));
+    return formDialog(title, [h("p", {}, text), field(label, secret)], "Set", () => command({ command: body, secret: secret.value }, said));
   };
   let drawn = "";
   async function refresh() {
@@ -125,9 +125,9 @@ async function showUser(place, { state, signal }, name) {
       user.enabled
         ? action("Disable …", state, () => formDialog(`Disable ${name}?`, h("p", {}, "Its connections are closed, and its logins, tokens and signatures are refused until it is enabled again."), "Disable", () => command({ command: "disable" }, `${name} is disabled.`), "danger"))
         : action("Enable", state, () => command({ command: "enable" }, `${name} is enabled.`), { kind: "primary" }),
-      action("Set password …", state, () => secretDialog(`Set the password of ${name}`, "The old one is refused from the next login on; connections that are open stay.", "set_password", "The password is set.")),
+      action("Set password …", state, () => secretDialog(`Set the password of ${name}`, "Password", "The old one is refused from the next login on; connections that are open stay.", "set_password", "The password is set.")),
       action("Remove password …", state, () => formDialog(`Remove the password of ${name}?`, h("p", {}, "The user can then log in by certificate or token only."), "Remove", () => command({ command: "remove_password" }, "The password is removed."), "danger"), { reason: user.mechanisms.length ? "" : "The user has no password." }),
-      action("Set signing secret …", state, () => secretDialog(`Set the signing secret of ${name}`, "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "The signing secret is set.")),
+      action("Set signing secret …", state, () => secretDialog(`Set the signing secret of ${name}`, "Secret", "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "The signing secret is set.")),
       action("Delete …", state, async () => {
         const typed = h("input", { name: "name", required: true, autocomplete: "off" });
         const done = await formDialog(`Delete ${name}?`, [h("p", {}, "Its connections are closed and its tokens revoked. Rules for it stay, and would count for a new user of this name."), field("Type the name of the user", typed)], "Delete", async () => {
@@ -214,9 +214,14 @@ function addRule(state) {
     principal: principal.value.includes(":") ? principal.value : `User:${principal.value}`, permission: permission.value, operation: operation.value,
     resource: resource.value, name: named.value, pattern: pattern.value, host: host.value,
   });
-  const content = h("div", { class: "form", oninput: () => { same.textContent = ruleCommand("add", rule(), state.server); } },
+  const draw = () => {
+    const { principal: who, name, ...more } = rule();
+    same.textContent = ruleCommand("add", { ...more, principal: who === "User:" ? "USER" : who, name: name || "NAME" }, state.server);
+  };
+  const content = h("div", { class: "form", oninput: draw },
     field("Principal", principal, "User:NAME; User:* for all."), field("Rule", permission), field("Operation", operation), field("Resource", resource),
     field("Name", named, "* is every one; cluster has the name kafka-cluster."), field("Names", pattern), field("From", host, "An address, or *."));
+  draw();
   return formDialog("Add a rule", [content, h("p", {}, same)], "Add", async () => {
     await post("api/v1/security/rules", { rules: [rule()] });
     toast("The rule counts from now on.");

@@ -160,7 +160,7 @@ export function truncateTopic(state, topic, onDone) {
     check: async (asked) => {
       const found = await post(`${api("topics", topic.name, "truncate")}${DRY}`, asked);
       const gone = found.items.reduce((all, each) => all + Math.max(0, each.after - each.before), 0);
-      return [h("p", {}, h("b", {}, number(gone)), ` offsets of records would be deleted.`),
+      return [h("p", {}, h("b", {}, number(gone)), gone === 1 ? " offset of a record would be deleted." : " offsets of records would be deleted."),
         difference(["Partition", "First offset now", "Afterwards"], found.items.map((each) =>
           [each.partition, number(each.before), each.problem ? each.problem : each.after > each.before ? h("del", {}, number(each.after)) : "the same"]))];
     },

@@ -84,6 +84,7 @@ function part(title, shown, download) {
     h("button", { class: "quiet", type: "button", onclick: () => choose(name) }, name));
   const choose = (name) => {
     fill(content, views[name]());
+    content.classList.toggle("hex", name === "Hex" || (name === "Decoded" && shown.form === "hex"));
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.textContent === name)));
   };
   choose("Decoded");
