@@ -1475,6 +1475,9 @@ CONSOLE_TAIL_RECORDS_PER_SECOND_MAX = 500
 #: Offsets that a tail may be behind the end. Further behind: it continues at the end, and
 #: says how many it has skipped.
 CONSOLE_TAIL_LAG_MAX = 20_000
+#: Partitions whose places a tail reports, so that it continues there after an interruption. With
+#: more, it continues at the end.
+CONSOLE_TAIL_POSITIONS_MAX = 200
 #: Bytes that a search or a tail asks of a node at once. More: in further requests.
 CONSOLE_FETCH_BYTES = 1 << 20
 #: Bytes of one partition that a search or a tail asks for at once. More: in further requests.

@@ -83,6 +83,9 @@ class Access:
     def allowed(self, request: Request, *, is_change: bool) -> Session | None:
         """The session of a request. Raises `LoginNeededError` or `ReadOnlyError`."""
         session = self.session_of(request)
+        if session is None and self._name(request):
+            # What its user is doing must not go on with the rights of callers without a login.
+            raise LoginNeededError("the session has ended: log in again")
         if session is None and not self._settings.is_local:
             raise LoginNeededError("log in first: others on the network reach this console")
         if session is None and is_change:
@@ -159,6 +162,11 @@ class Access:
             **self._cookie_of(self._sessions.open(session), request),
             "max_age": int(self._settings.session_life_s),
         }
+
+    def stale_cookie(self, request: Request) -> dict[str, Any] | None:
+        """The cookie to delete, if the request has one of no session."""
+        is_stale = self._name(request) and self.session_of(request) is None
+        return self.log_out(request) if is_stale else None
 
     def log_out(self, request: Request) -> dict[str, Any]:
         """The cookie to delete."""

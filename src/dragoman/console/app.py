@@ -129,7 +129,7 @@ class Console:
             needs_login, obstacle = await self.access.anonymous()
         else:
             needs_login, obstacle = False, ""
-        return _json(
+        response = _json(
             SessionState(
                 user=None if session is None else session.user,
                 needs_login=needs_login,
@@ -140,6 +140,9 @@ class Console:
                 version=__version__,
             )
         )
+        if stale := self.access.stale_cookie(request):
+            response.delete_cookie(**stale)
+        return response
 
     async def log_in(self, request: Request) -> Response:
         try:
@@ -195,7 +198,7 @@ class Console:
 
     async def run_query(self, request: Request) -> Response:
         session = self._allowed(request, is_change=False)
-        lines = self.queries.start(session, await self.body(request, session))
+        lines = await self.queries.start(session, await self.body(request, session))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def resend(self, request: Request) -> Response:

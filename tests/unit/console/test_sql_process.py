@@ -20,6 +20,7 @@ from dragoman import limits
 from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.sessions import Session
+from dragoman.console.sql import service
 from dragoman.console.sql.process import COMMAND, answer_of
 from dragoman.console.sql.service import Queries
 from dragoman.console.sql.values import QueryJob, QueryRequest
@@ -162,7 +163,8 @@ async def test_a_query_logs_in_as_its_user() -> None:
         yield b"{}\n"
 
     queries = Queries(_TARGET, answer)
-    assert [line async for line in queries.start(_session(), _body())] == [b"{}\n"]
+    lines = await queries.start(_session(), _body())
+    assert [line async for line in lines] == [b"{}\n"]
     (job,) = jobs
     assert job.login is not None
     assert (job.login.name, job.login.password) == ("alice", "secret")
@@ -180,13 +182,13 @@ async def test_a_query_logs_in_as_its_user() -> None:
         (KafkaTarget(bootstrap="a:1", mechanism="PLAIN", obstacle="no TLS"), _session(), "no TLS"),
     ],
 )
-def test_who_cannot_log_in_is_refused_with_the_reason(
+async def test_who_cannot_log_in_is_refused_with_the_reason(
     target: KafkaTarget, session: Session | None, text: str
 ) -> None:
     queries = Queries(target, _answered)
     assert text in queries.abilities(session).obstacle
     with pytest.raises(ConsoleError, match=text):
-        queries.start(session, _body())
+        await queries.start(session, _body())
 
 
 def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> None:
@@ -199,12 +201,13 @@ def test_a_missing_library_is_refused_with_the_command_that_installs_it() -> Non
 @pytest.mark.parametrize(
     "body", [b"{", b"{}", _body(records=0), _body(rows=10**9), _body(seconds=0), _body(path="/etc")]
 )
-def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
+async def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
     with pytest.raises(ConsoleError, match="request body"):
-        Queries(_TARGET, _answered).start(None, body)
+        await Queries(_TARGET, _answered).start(None, body)
 
 
-async def test_queries_at_a_time_are_bounded() -> None:
+async def test_queries_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_TURN_TIMEOUT_S", 0)
     ended = asyncio.Event()
 
     async def answer(_: QueryJob) -> AsyncIterator[bytes]:
@@ -212,14 +215,32 @@ async def test_queries_at_a_time_are_bounded() -> None:
         await ended.wait()
 
     queries = Queries(_TARGET, answer)
-    running = [queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
+    running = [await queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
     for each in running:
         await anext(each)
     with pytest.raises(ConsoleError, match="queries are running"):
-        queries.start(None, _body())
+        await queries.start(None, _body())
     late = queries._lines(_job())
     assert [json.loads(line)["code"] async for line in late] == ["overloaded"]
     ended.set()
     for each in running:
         assert [line async for line in each] == []
-    queries.start(None, _body())
+    await queries.start(None, _body())
+
+
+async def test_query_waits_for_one_that_is_being_stopped() -> None:
+    async def answer(_: QueryJob) -> AsyncIterator[bytes]:
+        yield b"{}\n"
+        await asyncio.Event().wait()
+
+    queries = Queries(_TARGET, answer)
+    running = [await queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
+    for each in running:
+        await anext(each)
+    next_one = asyncio.create_task(queries.start(None, _body()))
+    # It finds all places taken, and waits.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not next_one.done()
+    await running[0].aclose()
+    assert await anext(await next_one) == b"{}\n"

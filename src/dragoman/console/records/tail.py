@@ -2,7 +2,8 @@
 
 Each leader of partitions is asked by a task of its own, so that an idle one does not delay the
 others. Records over the rate are counted and not decoded, unless a filter has to see them. A tail
-that cannot keep up continues at the end, and counts the offsets that it has skipped.
+that cannot keep up continues at the end, and counts the offsets that it has skipped. So does one
+that was interrupted and continues from positions that are too far from the end.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dragoman.limits import (
     CONSOLE_LISTED_CHARACTERS_MAX,
     CONSOLE_SLICE_RECORDS,
     CONSOLE_TAIL_LAG_MAX,
+    CONSOLE_TAIL_POSITIONS_MAX,
     EXPANDED_BATCH_BYTES_MAX,
 )
 from dragoman.log.batch import Record, iterate_records
@@ -125,6 +127,12 @@ class RunningTail:
         chosen = await partitions_of(self._client, topic, self._tail.partitions)
         wanted = [TopicPartition(topic, each) for each in chosen]
         self._positions = await self._ends(wanted)
+        for where, end in self._positions.items():
+            start = min(self._tail.positions.get(str(where.partition), end), end)
+            if end - start > CONSOLE_TAIL_LAG_MAX:
+                self.skipped += end - start
+            else:
+                self._positions[where] = start
         known = (await self._client.topic(topic)).partitions
         groups: dict[int, list[TopicPartition]] = {}
         for where in wanted:
@@ -228,7 +236,13 @@ class RunningTail:
             dropped=self.dropped,
             unknown=self.unknown,
             skipped=self.skipped,
+            positions=self._places(),
         )
+
+    def _places(self) -> dict[int, int]:
+        if len(self._positions) > CONSOLE_TAIL_POSITIONS_MAX:
+            return {}
+        return {where.partition: offset for where, offset in self._positions.items()}
 
 
 def _event(name: str, value: object) -> bytes:

@@ -61,6 +61,8 @@ class Tail(_Request, frozen=True, kw_only=True):
     decode: Decoding = Decoding()
     #: Records shown in a second; the others are counted.
     rate: Annotated[int, Meta(ge=1, le=limits.CONSOLE_TAIL_RECORDS_PER_SECOND_MAX)] = 50
+    #: Where an interrupted tail continues, by partition; others begin at the end.
+    positions: dict[str, Offset] = {}
 
 
 # ---- answers
@@ -155,3 +157,5 @@ class TailProgress(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int
     #: Offsets that were passed over, because the console could not keep up.
     skipped: int
+    #: The next offset of each partition; empty for so many that a request cannot have them.
+    positions: dict[int, int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from typing import Final
 
@@ -21,6 +22,8 @@ from dragoman.installation import install_command
 _LIBRARIES: Final = ("duckdb", "numpy", "pyarrow")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again when one has ended"
+#: A query that was stopped needs a moment to end its process; the next one waits for that.
+_TURN_TIMEOUT_S: Final = 3.0
 
 
 class QueryRefusedError(ConsoleError):
@@ -60,6 +63,7 @@ class Queries:
         self._answer = answer
         self._has_module = has_module
         self._running = 0
+        self._ended = asyncio.Event()
 
     def abilities(self, session: Session | None) -> QueryAbilities:
         try:
@@ -70,19 +74,24 @@ class Queries:
             return QueryAbilities(obstacle=str(error), command="")
         return QueryAbilities(obstacle="", command="")
 
-    def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
+    async def start(self, session: Session | None, body: bytes) -> AsyncIterator[bytes]:
         """The lines of the answer. Raises `ConsoleError` before any."""
         try:
             request = msgspec.json.decode(body, type=QueryRequest)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
         job = self._job(session, request)
-        if self._running >= limits.CONSOLE_QUERIES_MAX:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TURN_TIMEOUT_S):
+                while self._is_full():
+                    self._ended.clear()
+                    await self._ended.wait()
+        if self._is_full():
             raise TooManyQueriesError(_TOO_MANY)
         return self._lines(job)
 
     async def _lines(self, job: QueryJob) -> AsyncIterator[bytes]:
-        if self._running >= limits.CONSOLE_QUERIES_MAX:
+        if self._is_full():
             # Others have begun since the request was accepted.
             yield encode(Problem(code=TooManyQueriesError.code, detail=_TOO_MANY)) + b"\n"
             return
@@ -93,6 +102,10 @@ class Queries:
                     yield line
         finally:
             self._running -= 1
+            self._ended.set()
+
+    def _is_full(self) -> bool:
+        return self._running >= limits.CONSOLE_QUERIES_MAX
 
     def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
         target = self._target

@@ -8,11 +8,11 @@ export class Problem extends Error {
   }
 }
 
-/** Called when the session has ended. */
-export const session = { onEnded: () => {} };
+/** Called when the session has ended; resolves to whether its user has logged in again. */
+export const session = { renew: async () => false };
 
-/** A response that is good; anything else is thrown as a `Problem`. */
-export async function respond(path, options) {
+/** The answer to a request, if it was carried out. One that is refused for want of a login is repeated after it. */
+export async function send(path, options) {
   let response;
   try {
     response = await fetch(path, options);
@@ -27,7 +27,7 @@ export async function respond(path, options) {
   } catch {
     // The answer is not from the console or the node, but from something between.
   }
-  if (response.status === 401 && path !== "session") session.onEnded();
+  if (response.status === 401 && path !== "session" && (await session.renew())) return send(path, options);
   throw new Problem(
     response.status,
     problem.code ?? "unknown",
@@ -35,31 +35,41 @@ export async function respond(path, options) {
   );
 }
 
-function send(method, path, body, signal) {
-  const options = { method, signal, headers: { accept: "application/json" } };
+function options(method, body, signal) {
+  const found = { method, signal, headers: { accept: "application/json" } };
   if (body !== undefined) {
-    options.body = JSON.stringify(body);
-    options.headers["content-type"] = "application/json";
+    found.body = JSON.stringify(body);
+    found.headers["content-type"] = "application/json";
   }
-  return respond(path, options);
+  return found;
 }
 
 async function ask(method, path, body, signal) {
-  const response = await send(method, path, body, signal);
+  const response = await send(path, options(method, body, signal));
   return response.status === 204 ? null : response.json();
 }
 
 /** The lines of JSON that answer a request, as they come. */
 export async function* lines(path, body, signal) {
-  const response = await send("POST", path, body, signal);
+  for await (const line of pieces(await send(path, options("POST", body, signal)), "\n")) yield JSON.parse(line);
+}
+
+/** Pieces of an answer between separators, as they come. */
+export async function* pieces(response, separator) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const found = (rest + value).split("\n");
+    let next;
+    try {
+      next = await reader.read();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Problem(0, "interrupted", "The connection to the console was lost.");
+    }
+    if (next.done) return;
+    const found = (rest + next.value).split(separator);
     rest = found.pop();
-    for (const each of found) yield JSON.parse(each);
+    yield* found;
   }
 }
 

@@ -4,7 +4,7 @@ import { fill, h, svg } from "./dom.js";
 import { NOTHING, isMissing, time } from "./format.js";
 
 const WIDTH = 640;
-const WIDTH_SMALL = 340;
+const WIDTH_MIN = 240;
 const HEIGHT = 180;
 const LEFT = 62;
 const RIGHT = 10;
@@ -14,7 +14,7 @@ const COLORS = 8;
 
 /** A chart that is drawn again and again; the reading under the pointer stays. */
 export class Chart {
-  /** `show` formats values; `base` 1024 rounds the axis as sizes in bytes are shown. */
+  /** `show` formats values. `base` 1024 rounds the axis as sizes in bytes are shown. */
   constructor(title, show, base = 10) {
     this.base = base;
     this.title = title;
@@ -23,10 +23,19 @@ export class Chart {
     this.place = h("div", {});
     this.reading = h("div", { class: "reading muted" });
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.place, this.reading);
+    this.width = WIDTH;
+    this.drawn = null;
+    // Drawn as wide as it is shown, so that text keeps its size.
+    new ResizeObserver(([{ contentRect: { width } }]) => {
+      if (!width || Math.round(width) === this.width) return;
+      this.width = Math.max(WIDTH_MIN, Math.round(width));
+      if (this.drawn) this.draw(...this.drawn);
+    }).observe(this.element);
   }
 
   /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. */
   draw(times, series) {
+    this.drawn = [times, series];
     const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
     if (times.length < 2 || !known.length) {
       fill(this.place, h("p", { class: "muted" }, "No figures yet: nodes take a sample every 15 seconds."));
@@ -34,8 +43,7 @@ export class Chart {
       return;
     }
     const top = rounded(Math.max(...known) || 1, this.base);
-    // Text keeps its size on a small screen.
-    const width = window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
+    const width = this.width;
     const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const last = times.length - 1;

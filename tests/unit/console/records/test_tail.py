@@ -42,7 +42,7 @@ async def _records(events: AsyncIterator[Any], count: int) -> list[dict[str, Any
     return found
 
 
-async def _progress(events: AsyncIterator[Any], **expected: int) -> dict[str, int]:
+async def _progress(events: AsyncIterator[Any], **expected: int) -> dict[str, Any]:
     """The first progress with these counters."""
     async with asyncio.timeout(60):
         while True:
@@ -113,3 +113,39 @@ async def test_tail_says_when_its_topic_is_deleted(
         async with asyncio.timeout(120):
             names = [name async for name, _ in events]
     assert names[-1] == "problem"
+
+
+async def test_interrupted_tail_continues_where_it_was(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="interrupted", partitions=2))
+    async with served.browser().tail("interrupted") as events:
+        began = await _progress(events)
+    await write(client, "interrupted", [NewRecord(value=b"missed")], 1)
+    positions = began["positions"]
+    assert positions == {"0": 0, "1": 0}
+    async with served.browser().tail("interrupted", positions=positions) as events:
+        (shown,) = await _records(events, 1)
+        counted = await _progress(events, scanned=1)
+    assert shown["value"]["text"] == "missed"
+    assert counted["positions"] == {"0": 0, "1": 1}
+
+
+async def test_tail_that_was_interrupted_for_too_long_says_what_it_passed_over(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="long", partitions=1))
+    batch = [Record(value=b"x")] * 10_001
+    for _ in range(2):
+        await write_batch(client, TopicPartition("long", 0), batch)
+    async with served.browser().tail("long", positions={"0": 0}) as events:
+        passed = await _progress(events)
+    assert (passed["skipped"], passed["positions"]) == (20_002, {"0": 20_002})
+
+
+async def test_positions_behind_the_end_are_the_end(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="shrunk", partitions=1))
+    async with served.browser().tail("shrunk", positions={"0": 7, "9": 1}) as events:
+        assert (await _progress(events))["positions"] == {"0": 0}

@@ -72,7 +72,7 @@ export async function showWizard(place, { state, signal }) {
 
   const back = () => h("button", { type: "button", onclick: () => go(step - 1) }, "Back");
   const next = (text) => h("button", { class: "primary" }, text);
-  const form = h("form", { class: "card", onsubmit: async (event) => {
+  const form = h("form", { class: "card wizard", onsubmit: async (event) => {
     event.preventDefault();
     try {
       await forward();

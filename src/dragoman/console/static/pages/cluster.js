@@ -38,7 +38,7 @@ export async function show(place, { state, signal }) {
     { name: "lag", title: "Behind by", of: (row) => row.lag, isNumber: true, show: (value) => (isMissing(value) ? NOTHING : `${compact(value)} records`), help: "Of the partition that it follows worst" },
     { name: "level", title: "Supports level", of: (row) => row.feature_level, isNumber: true },
     state.isReadOnly ? null : { name: "act", title: "Actions", isPlain: true, of: () => null, show: (_, row) => h("div", { class: "row-actions" },
-      action(state, "Relieve", () => relieve(state, row, refresh), { help: "Other nodes take over what it leads" }),
+      action(state, "Relieve", () => relieve(state, row, cluster, refresh), { help: "Other nodes take over what it leads" }),
       action(state, "Drain", () => drain(state, row, cluster, refresh), { help: "Move its replicas to other nodes" }),
       action(state, "Remove", () => removeNode(state, row, refresh), { isDangerous: true })) },
   ].filter(Boolean), { label: "Nodes", key: (row) => row.node_id });
@@ -198,7 +198,7 @@ function move(state, refresh) {
       if (!some.length) throw new Error("there is no such partition");
       const size = sum(some.map((each) => each.size_bytes));
       return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes continue meanwhile.`),
-        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
+        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null && asked.nodes.length > 1 ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
     },
     apply: async (asked) => `${plural((await repeated("moves", asked)).length, "move")} begun.`,
     command: (asked) => command(state, "cluster reassign", "--topic", asked.topic, option("--partition", asked.partition), "--nodes", asked.nodes.join(","), option("--factor", asked.factor), option("--throttle", asked.throttle)),
@@ -206,20 +206,30 @@ function move(state, refresh) {
   });
 }
 
+/** How many live nodes there are beside one. Throws when there is none. */
+function othersOf(node, cluster) {
+  const count = cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length;
+  if (!count) throw new Error("there is no other live node");
+  return count;
+}
+
 function drain(state, node, cluster, refresh) {
   change({
     title: `Drain node ${node.node_id}`,
-    check: async () => h("p", {}, `${plural(node.replicas, "replica")} move to the other ${plural(cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length, "live node")}. The node serves until they are there.`),
+    check: async () => {
+      const others = othersOf(node, cluster);
+      return h("p", {}, node.replicas === 1 ? "Its replica moves" : `Its ${number(node.replicas)} replicas move`, others === 1 ? " to the other live node. " : ` to the other ${number(others)} live nodes. `, "The node serves until they are there.");
+    },
     apply: async () => `${plural((await repeated("moves", { drain: node.node_id })).length, "move")} begun.`,
     command: () => command(state, "cluster reassign", "--from", node.node_id),
     verb: "Drain", isDangerous: true, onDone: refresh,
   });
 }
 
-function relieve(state, node, refresh) {
+function relieve(state, node, cluster, refresh) {
   change({
     title: `Relieve node ${node.node_id}`,
-    check: async () => h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
+    check: async () => othersOf(node, cluster) && h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
     apply: async () => (await post(api("cluster", "transfers"), { relieve: node.node_id })).detail,
     command: () => command(state, "cluster transfer", "--leaders-of", node.node_id),
     verb: "Relieve", onDone: refresh,

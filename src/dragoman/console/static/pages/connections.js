@@ -16,7 +16,7 @@ export async function show(place, { state, signal, search }) {
       { name: "protocol", title: "Protocol", of: (row) => row.protocol || "not known yet", show: (text) => badge(text) },
       { name: "client", title: "Client", of: (row) => row.client_id },
       { name: "user", title: "User", of: (row) => row.user },
-      { name: "peer", title: "Address", of: (row) => row.peer },
+      { name: "peer", title: "Address", of: (row) => addressOf(row) },
       { name: "encrypted", title: "TLS", of: (row) => (row.encrypted ? "yes" : "no") },
       { name: "age", title: "Age", of: (row) => row.age_ms, isNumber: true, show: (ms) => duration(ms / 1000) },
       { name: "idle", title: "Idle", of: (row) => row.idle_ms, isNumber: true, show: (ms) => (ms === null ? NOTHING : duration(ms / 1000)) },
@@ -37,7 +37,7 @@ export async function show(place, { state, signal, search }) {
       title: "Close a connection",
       fields: [
         h("p", {}, "The client is disconnected. Most clients connect again at once: to keep one out, disable its user or deny it by a rule."),
-        facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", row.peer]]),
+        facts([["Connection", row.id], ["Client", row.client_id || NOTHING], ["User", row.user], ["Address", addressOf(row)]]),
       ],
       apply: async () => {
         await remove(api("connections", row.id));
@@ -61,3 +61,6 @@ export async function show(place, { state, signal, search }) {
   await refresh();
   return { refresh };
 }
+
+/** A connection by the socket in the data directory has no address. */
+const addressOf = (row) => (/^:0?$/.test(row.peer) ? "this machine" : row.peer);

@@ -16,6 +16,7 @@ const NOW = [...TRAFFIC, "requests_per_second", "request_errors_per_second", "to
   "topic_records_in_per_second", "topic_log_bytes", "group_lag_records", "group_lag_seconds", "connections"];
 const OF_NODES = ["cpu_cores", "resident_memory_bytes", "disk_free_bytes", "loop_lag_p99_seconds", "journal_sync_p99_seconds"];
 const BUSIEST = 8;
+const NO_FIGURES = "No figures yet: nodes take a sample every 15 seconds.";
 const SHOWN_MAX = 30;
 
 // What to do about a check of a node that is not ok, by its name.
@@ -58,7 +59,7 @@ class Overview {
       { name: "errors", title: "Errors/s", of: (row) => row.errors, isNumber: true, show: (value) => (value ? badge(compact(value), "warn") : compact(value)) },
       { name: "in", title: "In", of: (row) => row.in, isNumber: true, show: rate(bytes) },
       { name: "out", title: "Out", of: (row) => row.out, isNumber: true, show: rate(bytes) },
-    ], { label: "Protocols in use", key: (row) => row.name, order: { name: "requests", isDown: true }, empty: "No client is connected." });
+    ], { label: "Protocols in use", key: (row) => row.name, order: { name: "requests", isDown: true }, empty: NO_FIGURES });
     this.nodes = new Table([
       { name: "node", title: "Node", of: (row) => row.id, show: (id, row) => [`node ${id} `, row.isLeader ? badge("leads the metadata") : ""] },
       { name: "alive", title: "State", of: (row) => (row.alive ? "alive" : "not alive"), show: (text, row) => badge(text, row.alive ? "good" : "bad") },
@@ -97,10 +98,13 @@ class Overview {
     this.drawAttention(cluster, ready, now.value);
     if (ready.value) this.drawHealth(ready.value);
     if (now.value) {
+      // Before the first sample nothing is known, which is not the same as nothing at all.
+      const none = (text) => (now.value.series.length ? text : NO_FIGURES);
+      this.protocols.options.empty = none("No client is connected.");
       this.protocols.show(protocols(now.value));
       bars(this.topics, added(now.value.newest("topic_bytes_in_per_second", "topic"), now.value.newest("topic_bytes_out_per_second", "topic")),
-        "topics", rate(bytes), "No topic is read or written at the moment.");
-      bars(this.groups, now.value.newest("group_lag_records", "group"), "groups", (value) => compact(value), "No group is behind.",
+        "topics", rate(bytes), none("No topic is read or written at the moment."));
+      bars(this.groups, now.value.newest("group_lag_records", "group"), "groups", (value) => compact(value), none("No group is behind."),
         now.value.newest("group_lag_seconds", "group"));
     }
     if (cluster.value) this.nodes.show(cluster.value.nodes.map((each) => node(each, cluster.value, nodes.value)));
@@ -113,7 +117,10 @@ class Overview {
   }
 
   drawFigures(cluster, now) {
-    const total = (name) => (now ? sum([...now.newest(name).values()]) : null);
+    const total = (name) => {
+      const found = [...(now?.newest(name).values() ?? [])];
+      return found.length ? sum(found) : null;
+    };
     fill(this.figures,
       now ? figure("In", rate(bytes)(total("bytes_in_per_second")), rate(compact)(total("records_in_per_second")).replace("/s", " records/s")) : null,
       now ? figure("Out", rate(bytes)(total("bytes_out_per_second")), rate(compact)(total("records_out_per_second")).replace("/s", " records/s")) : null,

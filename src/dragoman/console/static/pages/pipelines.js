@@ -64,7 +64,7 @@ async function showPipeline(place, { parts: [name], state, signal }) {
       { name: "lag", title: "Lag", of: (row) => (row.lag_records < 0 ? null : row.lag_records), isNumber: true, show: number },
       { name: "batch", title: "Batch", of: (row) => row.batch_ms / 1000, isNumber: true, show: duration },
       { name: "batches", title: "Batches", of: (row) => row.batches, isNumber: true, show: number },
-      { name: "kept", title: "State", of: (row) => row.state_bytes, isNumber: true, show: (value, row) => (row.state_rows ? `${compact(row.state_rows)} rows, ${bytes(value)}` : NOTHING), help: "What aggregates and joins keep" },
+      { name: "kept", title: "Kept state", of: (row) => row.state_bytes, isNumber: true, show: (value, row) => (row.state_rows ? `${compact(row.state_rows)} rows, ${bytes(value)}` : NOTHING), help: "What aggregates and joins keep" },
       { name: "note", title: "Note", of: (row) => row.problem || row.note },
     ],
     { label: "Parts", empty: "It has not reported its parts yet." },
@@ -76,14 +76,17 @@ async function showPipeline(place, { parts: [name], state, signal }) {
     rows.draw(found.times, [found.sum("pipeline_rows_per_second", "rows")]);
     lagging.draw(found.times, [found.sum("pipeline_lag_records", "records not read yet")]);
   });
-  fill(place, h("p", { class: "crumb" }, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, overTime.element, card("Sinks and jobs", table.element), card("Run", run),
+  const about = h("div", {}, overTime.element, card("Sinks and jobs", table.element), card("Run", run));
+  fill(place, h("p", { class: "crumb" }, link("#/pipelines", "Pipelines")), h("h1", {}, name), figures, wrong, about,
     equivalent(command(state, "pipeline status", name), request(state, "GET", "api/v1/pipelines")));
   async function refresh() {
     const found = (await get("lists/pipelines", signal)).items.find((each) => each.name === name);
     if (!found) {
+      about.hidden = true;
       fill(wrong, problem({ message: "No pipeline of this name has reported to this node in a day. Reports are kept in the memory of the node that gets them." }));
       return;
     }
+    about.hidden = false;
     const all = parts(found);
     const text = lastError(found);
     fill(figures,

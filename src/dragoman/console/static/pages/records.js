@@ -14,6 +14,7 @@ import { tail } from "../records/tail.js";
 const ROWS_MAX = 1000;
 const TAIL_ROWS_MAX = 500;
 const EXPORT_MAX = 100_000;
+const RETRY_MS = 2000;
 
 /** `head` is shown above. The address has the form, and the record that is open. */
 export async function showRecords(place, head, topic, context) {
@@ -211,6 +212,7 @@ class RecordsPage {
     this.list.clear("Waiting for new records…");
     this.isPaused = false;
     this.passed = 0;
+    this.followed = this.counted = null;
     this.buttons.pause.textContent = "Pause";
     this.remember();
     this.allow("tail");
@@ -224,25 +226,48 @@ class RecordsPage {
       return;
     }
     mine.signal.addEventListener("abort", () => this.allow("idle"));
-    tail(request, {
+    this.follow(request, mine);
+  }
+
+  /** Follow until the tail is stopped, or cannot go on. What interrupts it is said, and does not end it. */
+  async follow(request, mine) {
+    const on = {
       records: (records) => {
         if (this.isPaused) this.passed += records.length;
         else this.list.add(records);
       },
-      progress: (counters) => this.follow(counters),
-      problem: (error) => {
-        mine.abort();
-        this.running = null;
-        if (error.name !== "AbortError") this.failed(error);
-        this.allow("idle");
+      progress: (counters) => {
+        if (this.isInterrupted) fill(this.said);
+        this.isInterrupted = false;
+        this.followed = counters;
+        this.countTail();
       },
-    }, mine.signal);
+    };
+    for (;;) {
+      try {
+        await tail({ ...request, positions: this.followed?.positions ?? {} }, on, mine.signal);
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        if (!passes(error)) {
+          mine.abort();
+          this.running = null;
+          this.failed(error);
+          return;
+        }
+        this.isInterrupted = true;
+        fill(this.said, interruption(error, this.followed));
+      }
+      this.counted = added(this.counted, this.followed);
+      if (this.followed) this.followed = { positions: this.followed.positions };
+      if (!(await paused(RETRY_MS, mine.signal))) return;
+    }
   }
 
-  follow({ scanned, matched, shown, dropped, unknown, skipped }) {
+  countTail() {
+    const { scanned, matched, shown, dropped, unknown, skipped } = added(this.counted, this.followed);
     const parts = [
       `${plural(matched, "record")} matched`, `${number(scanned)} scanned`, `${number(shown - this.passed)} shown`,
-      `${number(dropped)} dropped: too many to show`,
+      dropped ? `${number(dropped)} dropped: too many to show` : "0 dropped",
       this.passed ? `${number(this.passed)} passed while paused` : null,
       unknown ? `${number(unknown)} unknown to the filter` : null,
       skipped ? `${number(skipped)} not looked at: the console could not keep up` : null,
@@ -290,6 +315,31 @@ class RecordsPage {
     options.push(...partitions.map((each) => `--partition ${each}`), "--json", `--bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`);
     fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, request(this.state, "GET", `${api("topics", this.topic, "partitions", partitions[0] ?? 0, "records")}?last=50&values=json`)));
   }
+}
+
+const TAILED = ["scanned", "matched", "shown", "dropped", "unknown", "skipped"];
+
+/** Counters of a tail with those from before it was interrupted. */
+const added = (before, now) => Object.fromEntries(TAILED.map((each) => [each, (before?.[each] ?? 0) + (now?.[each] ?? 0)]));
+
+const PASSING = ["interrupted", "console_unreachable", "node_unreachable", "kafka_unreachable", "kafka_failed", "login_needed"];
+
+/** Whether a tail that has failed may go on later: what answers is away, or starts again. */
+const passes = (error) => PASSING.includes(error.code) || error.status >= 502;
+
+function interruption(error, followed) {
+  const isKnown = Object.keys(followed?.positions ?? {}).length > 0;
+  const reason = `${error.message}${/[.?]$/.test(error.message) ? "" : "."}`;
+  const rest = isKnown ? "with the records that are written meanwhile." : "at the end: records that are written meanwhile are not shown.";
+  return warning(`${reason} The tail continues by itself, ${rest}`, "interrupted");
+}
+
+/** Resolves to whether the time has passed before the signal. */
+function paused(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(true), ms);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(false); }, { once: true });
+  });
 }
 
 const COUNTED = ["scanned", "matched", "unknown", "skipped", "bytes", "done", "total", "elapsed_s"];

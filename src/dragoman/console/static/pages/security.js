@@ -133,10 +133,10 @@ async function showUser(place, { state, signal }, name) {
     return text;
   };
 
-  function setSecret(title, text, verb, words, done) {
+  function setSecret(title, label, text, verb, words, done) {
     const secret = h("input", { type: "password", name: "secret", required: true, autocomplete: "new-password" });
     change({
-      title, fields: [h("p", {}, text), field("Secret", secret)],
+      title, fields: [h("p", {}, text), field(label, secret)],
       apply: () => send({ command: verb, secret: secret.value }, done),
       command: () => command(state, words, name),
       verb: "Set", onDone: refresh,
@@ -178,9 +178,9 @@ async function showUser(place, { state, signal }, name) {
 
   const actionsFor = (user) => toolbar(state,
     user.enabled ? action(state, "Disable", disable, { isDangerous: true }) : action(state, "Enable", enable, { isMain: true }),
-    action(state, "Set password", () => setSecret(`Set the password of ${name}`, "The old one is refused from the next login on; connections that are open stay.", "set_password", "user password", "The password is set.")),
+    action(state, "Set password", () => setSecret(`Set the password of ${name}`, "Password", "The old one is refused from the next login on; connections that are open stay.", "set_password", "user password", "The password is set.")),
     action(state, "Remove password", removePassword, { isDangerous: true, why: user.mechanisms.length ? undefined : "The user has no password." }),
-    action(state, "Set signing secret", () => setSecret(`Set the signing secret of ${name}`, "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "user signing-secret", "The signing secret is set.")),
+    action(state, "Set signing secret", () => setSecret(`Set the signing secret of ${name}`, "Secret", "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "user signing-secret", "The signing secret is set.")),
     action(state, "Delete", deleteUser, { isDangerous: true }));
 
   async function refresh() {

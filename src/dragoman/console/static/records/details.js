@@ -79,11 +79,12 @@ function part(title, shown, download) {
     Raw: () => new TextDecoder().decode(raw),
     Hex: () => hexadecimal(raw),
   };
-  const content = h("pre", { tabindex: "0", "aria-label": title });
+  const content = h("pre", { tabindex: "0", role: "region", "aria-label": title });
   const buttons = Object.keys(views).map((name) =>
     h("button", { class: "quiet", type: "button", onclick: () => choose(name) }, name));
   const choose = (name) => {
     fill(content, views[name]());
+    content.classList.toggle("hex", name === "Hex" || (name === "Decoded" && shown.form === "hex"));
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.textContent === name)));
   };
   choose("Decoded");

@@ -1,7 +1,8 @@
 // What to look for: the fields of a search and of a tail, which are also part of the page's address.
 
 import { choice, field } from "../dialogs.js";
-import { h } from "../dom.js";
+import { fill, h } from "../dom.js";
+import { marked } from "../parts.js";
 
 const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
 const KEY_FORMS = ["auto", "utf-8", "json", "msgpack", "hex"];
@@ -90,7 +91,7 @@ export class Form {
   refuse(error) {
     const isMine = error?.code === "filter";
     this.error.hidden = !isMine;
-    this.error.textContent = isMine ? error.message : "";
+    fill(this.error, isMine ? marked(error.message) : "");
     this.fields.filter.setAttribute("aria-invalid", String(isMine));
     const at = isMine ? Number(/character (\d+)/.exec(error.message)?.[1]) : 0;
     if (at) {
