@@ -114,8 +114,8 @@ def _wizard(*steps: str) -> Callable[[Page], None]:
 
 
 def _resent(page: Page) -> None:
-    page.click("Dry run", within="dialog")
-    page.see("What would be sent", "dialog")
+    page.click("Show what changes", within="dialog")
+    page.see("6 records would be sent.", "dialog")
 
 
 # ---- screens
@@ -226,25 +226,25 @@ DIALOGS: Final = (
     Sight("drain", "#/cluster", "Drain", _sees("no other live node")),
     Sight("remove-node", "#/cluster", "Remove", _sees("It holds")),
     Sight("change-setting", "#/cluster", "Change a setting"),
-    Sight("pause-capture", _SHOP, "Pause …"),
-    Sight("snapshot-capture", _SHOP, "Snapshot …"),
-    Sight("rewind-capture", _SHOP, "Rewind …"),
-    Sight("remove-capture", _SHOP, "Remove …"),
+    Sight("pause-capture", _SHOP, "Pause"),
+    Sight("snapshot-capture", _SHOP, "Snapshot"),
+    Sight("rewind-capture", _SHOP, "Rewind"),
+    Sight("remove-capture", _SHOP, "Remove"),
     Sight("dead-letter", _DEAD, "0/0", _sees("rocketmq.TAGS")),
-    Sight("resend", _DEAD, "Resend 6 …", before=_choose_all),
-    Sight("resend-tried", _DEAD, "Resend 6 …", _resent, before=_choose_all),
-    Sight("create-user", "#/security", "Create a user …"),
-    Sight("make-token", _CAROL, "Make a token …"),
-    Sight("revoke-token", _CAROL, "Revoke …"),
-    Sight("disable-user", _CAROL, "Disable …"),
-    Sight("set-password", _CAROL, "Set password …"),
-    Sight("remove-password", _CAROL, "Remove password …"),
-    Sight("set-signing-secret", _CAROL, "Set signing secret …"),
-    Sight("delete-user", _CAROL, "Delete …"),
-    Sight("add-rule", "#/security/rules", "Add a rule …"),
-    Sight("remove-rule", "#/security/rules", "Remove …"),
-    Sight("change-mode", "#/security/mode", "Change to open …"),
-    Sight("encrypt-anew", "#/security/certificates", "Encrypt secrets anew …"),
+    Sight("resend", _DEAD, "Resend 6", before=_choose_all),
+    Sight("resend-tried", _DEAD, "Resend 6", _resent, before=_choose_all),
+    Sight("create-user", "#/security", "Create user"),
+    Sight("make-token", _CAROL, "Make a token"),
+    Sight("revoke-token", _CAROL, "Revoke"),
+    Sight("disable-user", _CAROL, "Disable"),
+    Sight("set-password", _CAROL, "Set password"),
+    Sight("remove-password", _CAROL, "Remove password"),
+    Sight("set-signing-secret", _CAROL, "Set signing secret"),
+    Sight("delete-user", _CAROL, "Delete"),
+    Sight("add-rule", "#/security/rules", "Add rule"),
+    Sight("remove-rule", "#/security/rules", "Remove"),
+    Sight("change-mode", "#/security/mode", "Change to open"),
+    Sight("encrypt-anew", "#/security/certificates", "Encrypt secrets anew"),
 )
 
 
