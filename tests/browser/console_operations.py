@@ -90,6 +90,8 @@ def dead_letters(page: Page, world: World) -> None:
     page.open(f"#/dead-letters/{DEAD.replace('%', '%25')}")
     page.see("<script>window.hacked = 1</script>")
     page.click("Choose all shown")
+    boxes = "document.querySelectorAll('main td input:checked').length === 6"
+    page.wait(boxes, "what is chosen is not checked")
     page.click("Resend 6")
     page.click("Show what changes")
     page.see("6 records would be sent.", "dialog")

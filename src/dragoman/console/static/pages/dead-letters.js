@@ -120,7 +120,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
   let rows = [];
   const table = new Table(
     [
-      { name: "chosen", title: "Chosen", of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
+      { name: "chosen", title: "Chosen", of: (row) => (row.isChosen ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: row.isChosen, "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
       { name: "place", title: "Partition/offset", of: keyOf, show: (text_, row) => h("button", { class: "quiet mono", onclick: () => inspect(row), "aria-label": `Show record ${text_}` }, text_) },
       { name: "time", title: "Time", of: (row) => row.timestamp, isNumber: true, show: (ms) => time(ms) },
       { name: "key", title: "Key", of: (row) => preview(row.key), show: (shown) => h("span", { class: "mono" }, shown) },
@@ -131,8 +131,8 @@ async function showTopic(place, { parts: [name], state, signal }) {
     { order: { name: "time", isDown: true }, search: (row) => `${keyOf(row)} ${text(row.key)} ${text(row.value)} ${headerOf(row, ORIGINS)} ${headerOf(row, ["dragoman.error"])}`, placeholder: "Filter these records", label: "Dead letters", empty: "The topic has no records." },
   );
   const note = h("p", { class: "muted" });
-  const all = h("button", { type: "button", onclick: () => { for (const row of table.shown ?? []) chosen.add(keyOf(row)); draw(); table.draw(); } }, "Choose all shown");
-  const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); table.draw(); } }, "Choose none");
+  const all = h("button", { type: "button", onclick: () => { for (const row of table.shown ?? []) chosen.add(keyOf(row)); draw(); } }, "Choose all shown");
+  const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); } }, "Choose none");
   const resend = h("span", {});
   const isRetry = name.startsWith(RETRY);
   fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), note,
@@ -141,6 +141,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
     equivalent(name.startsWith(DLQ) ? `dragoman rocketmq dlq-list --group ${shell(name.slice(DLQ.length))}` : `dragoman consume ${shell(name)} --from earliest`, request(state, "GET", `${api("topics", name, "partitions", 0, "records")}?last=100`)));
 
   function draw() {
+    table.show(rows.map((each) => ({ ...each, isChosen: chosen.has(keyOf(each)) })));
     const count = chosen.size;
     fill(resend, h("button", { class: "primary", disabled: !count, title: count ? null : "Choose records first.", onclick: () => askResend() }, count ? `Resend ${number(count)}` : "Resend"));
   }
@@ -187,7 +188,6 @@ async function showTopic(place, { parts: [name], state, signal }) {
       verb: "Send",
       onDone: () => {
         draw();
-        table.draw();
         tell("What was sent", outcomes(done));
       },
     });
@@ -199,7 +199,7 @@ async function showTopic(place, { parts: [name], state, signal }) {
     const pages = await inTurns(topic.partitions, (each) => get(`${api("topics", name, "partitions", each.partition, "records")}?last=${share}&limit=${share}`, signal));
     rows = pages.flatMap((each) => each.items);
     note.textContent = topic.count === null ? "The topic cannot be described." : `The newest ${plural(rows.length, "record")} of at most ${number(topic.count)}.`;
-    table.show(rows);
+    draw();
   }
   draw();
   if ((await described(name, signal)).count === null) {
