@@ -200,8 +200,7 @@ deploy-check: $(VENV)/dev.stamp ## the wheel in empty environments, and what dep
 browser: $(VENV)/dev.stamp ## hostile web pages, and the console's, in Chromium; needs Chromium and npm
 	PYTHONPATH=tests $(BIN)/python -m browser.run
 	PYTHONPATH=tests $(BIN)/python -m browser.records
-	PYTHONPATH=tests:examples $(BIN)/python -m browser.console_operations
-	PYTHONPATH=tests $(BIN)/python -m browser.console_all
+	PYTHONPATH=tests:examples $(BIN)/python -m browser.console_all $(ARGS)
 
 .PHONY: damage
 damage: $(VENV)/dev.stamp ## two hundred damaged data directories; ARGS="--images 1000 --seed 7"

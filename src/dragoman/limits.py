@@ -1457,8 +1457,8 @@ AUDIT_SAMPLE_KINDS_MAX = 200
 #: Bytes of memory of the process of a console. More: requests fail, and the process may end, which
 #: the next connection starts anew.
 CONSOLE_PROCESS_BYTES_MAX = 2 << 30
-#: Records that one search of the console looks at. More: refused; a search that has ended is
-#: continued from where it stopped.
+#: Records that one search of the console looks at. More: refused; a search that has ended
+#: can be continued.
 CONSOLE_SEARCH_RECORDS_MAX = 1_000_000_000
 #: Bytes that one search of the console reads. More: refused, as above.
 CONSOLE_SEARCH_BYTES_MAX = 1 << 40
@@ -1483,9 +1483,12 @@ CONSOLE_TAIL_TOPICS_MAX = 200
 CONSOLE_TAIL_PARTITIONS_MAX = 2000
 #: Producers of a topic that the console shows. More: those with open transactions and the latest.
 CONSOLE_PRODUCERS_MAX = 1000
-#: Offsets that a tail may be behind the end. Further behind: it goes on at the end, and says
-#: how many it has passed over.
+#: Offsets that a tail may be behind the end. Further behind: it continues at the end, and
+#: says how many it has skipped.
 CONSOLE_TAIL_LAG_MAX = 20_000
+#: Partitions whose places a tail reports, so that it continues there after an interruption. With
+#: more, it continues at the end.
+CONSOLE_TAIL_POSITIONS_MAX = 200
 #: Bytes that a search or a tail asks of a node at once. More: in further requests.
 CONSOLE_FETCH_BYTES = 1 << 20
 #: Bytes of one partition that a search or a tail asks for at once. More: in further requests.

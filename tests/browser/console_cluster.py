@@ -8,7 +8,7 @@ from pathlib import Path
 from browser.axe import serious_findings
 from browser.chromium import BrowserError, Chromium
 from browser.console_page import Page
-from browser.console_traffic import start_console
+from browser.console_process import start_console
 from dragoman.client.kafka import BlockingKafkaClient, NewRecord
 from dragoman.testing import EphemeralCluster
 
@@ -21,8 +21,7 @@ def run(pictures: Path) -> list[str]:
         with BlockingKafkaClient(cluster.bootstrap_servers) as client:
             records = [NewRecord(value=b"%d" % number) for number in range(200)]
             client.produce_records("orders", records)
-        first = cluster.nodes[1]
-        url = start_console(stack, first.http_url, first.bootstrap_servers)
+        url = start_console(stack, cluster.nodes[1])
         page = Page(stack.enter_context(Chromium({})), url)
         page.resize(1280)
         try:

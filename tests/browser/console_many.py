@@ -10,7 +10,7 @@ from typing import Final
 
 from browser.chromium import Chromium
 from browser.console_page import Page
-from browser.console_traffic import start_console
+from browser.console_process import start_console
 from dragoman.testing import EphemeralBroker
 
 _TOPICS: Final = 5000
@@ -38,7 +38,7 @@ def run(pictures: Path) -> list[str]:
     with ExitStack() as stack:
         broker = stack.enter_context(EphemeralBroker(listeners=("kafka", "http")))
         _fill(broker.address("http"))
-        url = start_console(stack, broker.http_url, broker.bootstrap_servers)
+        url = start_console(stack, broker)
         browser = stack.enter_context(Chromium({}))
         page = Page(browser, url)
         page.resize(1280)

@@ -1,32 +1,15 @@
-"""The console's captures, pipelines, dead letters, security and SQL in a real browser.
-
-Part of `make browser`. Needs Chromium, and npm for axe-core.
-
-A node enforces rules, captures a PostgreSQL database, and has dead letters and a pipeline's report.
-Each page is looked at by axe in light and dark, and must fit windows of 1280 and 390 pixels.
-`--pictures DIR` keeps pictures.
-"""
+"""The console's captures, pipelines, dead letters, security and SQL, used as people use them."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import Final
 
-from browser.axe import serious_findings
-from browser.chromium import BrowserError, Chromium
+from browser.chromium import Chromium
 from browser.console_page import Page
-from browser.console_world import DEAD, PASSWORD, RETRY, SPARK_DEAD, USER, World
+from browser.console_sights import QUERY, type_query
+from browser.console_world import DEAD, RETRY, SPARK_DEAD, World
 from dragoman.limits import CONSOLE_QUERIES_MAX
-
-_SCHEMES = ("light", "dark")
-_WIDTHS = (1280, 390)
-_QUERY = """select key, count(*) as records, sum((value->>'$.amount')::double) as amount
-from orders group by key order by key"""
-
-
-# ---- scenarios
 
 
 def captures(page: Page, world: World) -> None:
@@ -77,7 +60,7 @@ def wizard(page: Page, world: World) -> None:
         "document.querySelector('[aria-label=\"Capture public.customers\"]').click()"
     )
     page.wait("document.querySelector('[name=tables]').value === 'public.customers'")
-    page.click("Check and go on")
+    page.click("Check and continue")
     page.see("4. Summary")
     assert world.database_password not in page.text(), "the summary shows no password"
     page.see("--dsn - --tables public.customers")
@@ -117,6 +100,8 @@ def dead_letters(page: Page, world: World) -> None:
     page.open(f"#/dead-letters/{DEAD.replace('%', '%25')}")
     page.see("<script>window.hacked = 1</script>")
     page.click("Choose all shown")
+    boxes = "document.querySelectorAll('main td input:checked').length === 6"
+    page.wait(boxes, "what is chosen is not checked")
     page.click("Resend 6")
     page.click("Show what changes")
     page.see("6 records would be sent.", "dialog")
@@ -172,35 +157,36 @@ def security(page: Page, world: World) -> None:
     page.open("#/security/users/carol")
     page.click("Disable")
     page.click("Disable", within="dialog")
-    page.see("Enable")
+    page.click("Enable")
+    page.see("Disable")
 
 
 def sql(page: Page, world: World) -> None:
-    page.open("#/sql?topic=orders")
-    _type_query(page, _QUERY)
+    page.open("#/sql?topic=sales")
+    type_query(page, QUERY)
     page.click("Run")
     page.see("customer-6")
     page.see("7 rows in")
-    _type_query(page, "select foo\nfrom orders")
+    type_query(page, "select foo\nfrom sales")
     page.click("Run")
     page.see("line 1, column 8")
-    _type_query(page, "select * from order")
+    type_query(page, "select * from order")
     page.click("Run")
     page.see("syntax error")
-    _type_query(page, "select * from read_text('/etc/passwd')")
+    type_query(page, "select * from read_text('/etc/passwd')")
     page.click("Run")
     page.see("Permission Error")
-    _type_query(page, "select '<img src=x onerror=window.hacked=1>' as markup")
+    type_query(page, "select '<img src=x onerror=window.hacked=1>' as markup")
     page.click("Run")
     page.see("<img src=x")
     # More of them than may run at a time: each has ended when its reader is gone.
     for _ in range(CONSOLE_QUERIES_MAX + 1):
-        _type_query(page, "select count(*) from range(1000000000) a, range(1000000000) b")
+        type_query(page, "select count(*) from range(1000000000) a, range(1000000000) b")
         page.click("Run")
         page.see("Starting")
         page.click("Stop")
         page.see("Stopped.")
-    _type_query(page, _QUERY)
+    type_query(page, QUERY)
     page.click("Run")
     page.see("7 rows in")
 
@@ -220,120 +206,18 @@ def read_only(_: Page, world: World) -> None:
             " each.textContent === 'Check the database').disabled"
         )
         page.open("#/sql")
-        _type_query(page, "select 6 * 7 as answer")
+        type_query(page, "select 6 * 7 as answer")
         page.click("Run")
         page.see("42")
 
 
-def _type_query(page: Page, text: str) -> None:
-    page.browser.evaluate(f"document.querySelector('textarea.query').value = {text!r}")
-
-
-SCENARIOS: dict[str, Callable[[Page, World], None]] = {
-    "captures": captures,
-    "wizard": wizard,
-    "removal": removal,
-    "pipelines": pipelines,
-    "dead letters": dead_letters,
-    "security": security,
-    "sql": sql,
-    "read only": read_only,
-}
-
-
-# ---- looks
-
-
-def _run_query(page: Page) -> None:
-    _type_query(page, _QUERY)
-    page.click("Run")
-    page.see("7 rows in")
-
-
-def _check_database(page: Page) -> None:
-    page.click("Check the database")
-    page.see("wal_level is logical")
-
-
-def _ask(page: Page) -> None:
-    page.click("Ask")
-    page.see("User:carol may")
-
-
-#: Pages, and what is done on them before they are looked at.
-PAGES: dict[str, tuple[str, Callable[[Page], None] | None]] = {
-    "statistics": ("#/topics/orders/records?from=earliest&statistics=1", None),
-    "producers": ("#/topics/orders/producers", None),
-    "tail": ("#/tail?topics=orders", None),
-    "node-settings": ("#/cluster/settings/1", None),
-    "captures": ("#/captures", None),
-    "capture": ("#/captures/shop", _check_database),
-    "capture-wizard": ("#/captures/+add", None),
-    "pipelines": ("#/pipelines", None),
-    "pipeline": ("#/pipelines/orders-by-shop", None),
-    "dead-letters": ("#/dead-letters", None),
-    "delayed": ("#/dead-letters/+delayed/reminders", None),
-    "dead-letter-topic": (f"#/dead-letters/{DEAD.replace('%', '%25')}", None),
-    "users": ("#/security", None),
-    "user": ("#/security/users/carol", None),
-    "rules": ("#/security/rules", None),
-    "test": ("#/security/test?principal=User:carol&name=orders", _ask),
-    "mode": ("#/security/mode", None),
-    "certificates": ("#/security/certificates", None),
-    "sql": ("#/sql?topic=orders", _run_query),
-}
-
-
-def look(page: Page, pictures: Path | None) -> list[str]:
-    faults = []
-    for width in _WIDTHS:
-        for scheme in _SCHEMES:
-            page.resize(width, scheme)
-            for name, (address, act) in PAGES.items():
-                where = f"{name}, {scheme}, {width} px"
-                page.open(address)
-                if act is not None:
-                    act(page)
-                if page.overflows():
-                    faults.append(f"{where}: wider than its window")
-                faults += [f"{where}: {each}" for each in serious_findings(page.browser)]
-                if pictures is not None:
-                    page.picture(pictures / f"{name}-{scheme}-{width}.png")
-    return faults
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pictures", type=Path)
-    parser.add_argument("--only", choices=SCENARIOS, help="one scenario, and no looks")
-    arguments = parser.parse_args()
-    pictures = arguments.pictures
-    if pictures is not None:
-        pictures.mkdir(parents=True, exist_ok=True)
-    faults = []
-    with World() as world, Chromium({}) as browser:
-        page = Page(browser, world.url)
-        page.resize(1280)
-        page.log_in(USER, PASSWORD)
-        for name, scenario in SCENARIOS.items():
-            if arguments.only not in (None, name):
-                continue
-            try:
-                scenario(page, world)
-                print(f"{name}: ok", flush=True)
-            except (AssertionError, BrowserError, TimeoutError) as error:
-                faults.append(f"{name}: {error}")
-        if browser.evaluate("window.hacked"):
-            faults.append("a page has run what a record says")
-        if arguments.only is None:
-            faults += look(page, pictures)
-    for fault in faults:
-        print(f"FAULT {fault}", file=sys.stderr)
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrowserError as error:
-        sys.exit(f"browser: {error}")
+SCENARIOS: Final[tuple[Callable[[Page, World], None], ...]] = (
+    captures,
+    wizard,
+    removal,
+    pipelines,
+    dead_letters,
+    security,
+    sql,
+    read_only,
+)

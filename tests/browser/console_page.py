@@ -12,6 +12,11 @@ from browser.chromium import BrowserError, Chromium
 _PATIENCE_S = 30.0
 _HEIGHT_MAX = 2400
 _POLL_S = 0.02
+_SHIFT = 8
+_SHOWN = "document.querySelector('main:not([aria-busy]) h1')"
+_OVERFLOWS = """document.documentElement.scrollWidth > window.innerWidth + 1
+    || [...document.querySelectorAll('dialog[open]')].some(
+        (each) => each.scrollWidth > each.clientWidth + 1)"""
 
 
 class Page:
@@ -26,7 +31,7 @@ class Page:
         # The same document with another fragment would not be loaded again.
         self.browser.show("about:blank")
         self.browser.show(f"{self._url}{address}")
-        self.wait("document.querySelector('main .page')", f"no page at {address}")
+        self.wait(_SHOWN, f"no page at {address}")
 
     def go(self, address: str) -> None:
         """Follow a link within the console."""
@@ -43,6 +48,17 @@ class Page:
         self.click("Log in", within="form")
         self.wait("document.querySelector('main .page')", "no page after the login")
 
+    def back(self) -> None:
+        self.browser.evaluate("history.back()")
+
+    def forward(self) -> None:
+        self.browser.evaluate("history.forward()")
+
+    def reload(self) -> None:
+        self.browser.evaluate("window.isOld = true")
+        self.browser.command("Page.reload")
+        self.wait(f"!window.isOld && {_SHOWN}", "no page after a reload")
+
     def resize(self, width: int, scheme: str = "light", height: int = 900) -> None:
         self.browser.command(
             "Emulation.setDeviceMetricsOverride",
@@ -51,18 +67,16 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 500,
         )
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.browser.command("Emulation.setEmulatedMedia", features=[feature])
+        # A picture in the middle of a transition shows neither scheme.
+        media = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in media.items()]
+        self.browser.command("Emulation.setEmulatedMedia", features=features)
 
     # ---- acting
 
     def click(self, text: str, within: str = "body") -> None:
         """Click the button or link that says this."""
-        found = (
-            f"[...document.querySelectorAll({json.dumps(within)})].flatMap((each) => "
-            "[...each.querySelectorAll('button, a, summary, label')]).find((each) => "
-            f"each.textContent.trim() === {json.dumps(text)} && !each.disabled)"
-        )
+        found = _clickable(text, within)
         self.wait(found, f"there is no button {text!r} to click")
         self.browser.evaluate(f"{found}.click()")
 
@@ -89,12 +103,28 @@ class Page:
             f"{found}.dispatchEvent(new Event('input', {{bubbles: true}}))"
         )
 
-    def press(self, key: str) -> None:
-        code = {"Escape": 27, "Enter": 13, "Tab": 9}[key]
-        for kind in ("rawKeyDown", "keyUp"):
+    def press(self, key: str, *, shift: bool = False) -> None:
+        code, text = {"Escape": (27, ""), "Enter": (13, "\r"), "Tab": (9, "")}[key]
+        for kind in ("keyDown", "keyUp"):
             self.browser.command(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                modifiers=_SHIFT if shift else 0,
+                text=text if kind == "keyDown" else "",
             )
+
+    def write(self, text: str) -> None:
+        """Type into what has the focus."""
+        self.browser.command("Input.insertText", text=text)
+
+    def focus(self, text: str, within: str = "main") -> None:
+        """Give the focus to the button or link that says this."""
+        found = _clickable(text, within)
+        self.wait(found, f"there is no button {text!r}")
+        self.browser.evaluate(f"{found}.focus()")
 
     # ---- reading
 
@@ -117,16 +147,26 @@ class Page:
             time.sleep(_POLL_S)
 
     def overflows(self) -> bool:
-        """Whether the page is wider than its window."""
-        return bool(
-            self.browser.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
-        )
+        """Whether the page or its dialog is wider than its window."""
+        return bool(self.browser.evaluate(_OVERFLOWS))
 
     def picture(self, path: Path) -> None:
         script = "[window.innerWidth, document.documentElement.scrollHeight]"
         width, height = self.browser.evaluate(script)  # type: ignore[misc]
+        if self.browser.evaluate("Boolean(document.querySelector('dialog[open]'))"):
+            # A dialog is in the middle of the window.
+            height = self.browser.evaluate("window.innerHeight")
         clip = {"x": 0, "y": 0, "width": width, "height": min(height, _HEIGHT_MAX), "scale": 1}
         found = self.browser.command(
             "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
         )
         path.write_bytes(base64.b64decode(found["data"]))
+
+
+def _clickable(text: str, within: str) -> str:
+    """An expression for the button or link that says this."""
+    return (
+        f"[...document.querySelectorAll({json.dumps(within)})].flatMap((each) => "
+        "[...each.querySelectorAll('button, a, summary, label')]).find((each) => "
+        f"each.textContent.trim() === {json.dumps(text)} && !each.disabled)"
+    )

@@ -1,63 +1,77 @@
-"""A node that enforces rules, with a database that it captures, a pipeline, dead letters and a
-console: what scenarios of the console's operations look at.
+"""A node that enforces rules, with clients of five protocols, a database that it captures, a
+pipeline, dead letters, names and values that are hard to show, and a console.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import quote
 
 import psycopg
 
+from browser.console_pipeline import ReportedPipeline
+from browser.console_process import start_console
+from browser.console_traffic import OPEN_LISTENERS, TOPICS, Traffic
 from demo.postgres import LocalPostgres
 from dragoman.client.kafka import BlockingKafkaClient, ClientSettings, NewRecord, SaslLogin
 from dragoman.client.rocketmq import BlockingRocketmqClient, Message
 from dragoman.testing import EphemeralBroker
 
-USER, PASSWORD = "alice", "correct horse"
-_LISTENERS = ("kafka", "http", "rocketmq", "rocketmq-broker")
+#: An administrator, and a user who may describe topics and groups only.
+ADMIN, VIEWER, PASSWORD = "alice", "bob", "correct horse battery"
+#: Text that would be a script if a page took it as markup.
+SCRIPT: Final = "<img src=x onerror=window.hacked=1>"
+DEAD: Final = "%DLQ%billing"
+RETRY: Final = "%RETRY%billing"
+SPARK_DEAD: Final = "sales.deadletters"
+LONG: Final = "-".join(["a.very.long.name"] * 15)[:249]
+#: What is hard to show: other scripts and directions, signs of several code points, large numbers.
+VALUES: Final = (
+    {"name": "متجر القاهرة", "note": "\u202eright to left\u202c", "at": "שלום"},
+    {"name": "👩‍👩‍👧‍👦 🏳️‍🌈 🇨🇭", "note": "e\u0301 ﷽ 龘"},
+    {"id": 12345678901234567890123, "ratio": 1.7976931348623157e308, "least": -9007199254740993},
+    {"text": "word " * 500, "unbroken": "x" * 3000},
+)
 _PATIENCE_S = 60.0
-DEAD = "%DLQ%billing"
-RETRY = "%RETRY%billing"
-SPARK_DEAD = "orders.deadletters"
 
 
 class World:
     """`url` is the console's, `node` the URL of the node."""
 
-    def __init__(self, *, has_capture: bool = True) -> None:
-        self._has_capture = has_capture
+    def __init__(self) -> None:
+        settings = {f"listener.{each}.authentication": "off" for each in OPEN_LISTENERS}
+        settings |= {"super.users": f"User:{ADMIN}", "sasl.insecure.clear.text": "true"}
+        self.broker = EphemeralBroker(
+            users={ADMIN: PASSWORD, VIEWER: PASSWORD},
+            storage="directory",
+            listeners=("kafka", "http", "console", *OPEN_LISTENERS),
+            settings=settings,
+        )
         self._open = ExitStack()
         self.dsn = ""
 
     def __enter__(self) -> Self:
         with self._open as stack:
-            settings = {
-                "super.users": f"User:{USER}",
-                "sasl.insecure.clear.text": "true",
-                "listener.rocketmq.authentication": "off",
-                "listener.rocketmq-broker.authentication": "off",
-            }
-            self.broker = stack.enter_context(
-                EphemeralBroker(users={USER: PASSWORD}, listeners=_LISTENERS, settings=settings)
-            )
+            stack.enter_context(self.broker)
             self.node = self.broker.http_url
+            self.url = f"http://{self.broker.address('console')}/"
+            self._allow()
             self._fill_topics()
+            self._fill_letters()
+            self._fill_values()
             self._delay_records()
-            self._report_pipeline()
-            if self._has_capture:
-                self._capture(stack.enter_context(LocalPostgres()))
-            self.url = _start_console(stack, self.broker)
+            stack.enter_context(ReportedPipeline(self.ask))
+            stack.enter_context(Traffic(self.broker.address, ADMIN, PASSWORD))
+            self._capture(stack.enter_context(LocalPostgres()))
             # A node without users, whose console only reads.
             open_node = stack.enter_context(EphemeralBroker())
-            self.open_url = _start_console(stack, open_node)
+            self.open_url = start_console(stack, open_node)
             self._open = stack.pop_all()
         return self
 
@@ -67,7 +81,7 @@ class World:
     # ---- the node
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.node + path, data, headers, method=method)
@@ -77,19 +91,33 @@ class World:
 
     def records(self, topic: str) -> list[dict[str, Any]]:
         """Of its partition 0."""
-        path = f"/api/v1/topics/{urllib.request.quote(topic, safe='')}/partitions/0/records"
+        path = f"/api/v1/topics/{quote(topic, safe='')}/partitions/0/records"
         return list(self.ask("GET", path)["items"])
 
+    def _allow(self) -> None:
+        anonymous = {"principal": "User:ANONYMOUS", "operation": "all", "name": "*"}
+        viewer = {"principal": f"User:{VIEWER}", "operation": "describe", "name": "*"}
+        kinds = ("topic", "group")
+        rules = [{**who, "resource": kind} for who in (anonymous, viewer) for kind in kinds]
+        self.ask("POST", "/api/v1/security/rules", {"rules": rules})
+
+    def client(self) -> BlockingKafkaClient:
+        login = SaslLogin(mechanism="SCRAM-SHA-256", name=ADMIN, password=PASSWORD)
+        return BlockingKafkaClient(self.broker.bootstrap_servers, ClientSettings(login=login))
+
     def _fill_topics(self) -> None:
-        for name, partitions in (("orders", 3), (DEAD, 1), (RETRY, 1), (SPARK_DEAD, 1)):
+        others = {"sales": 3, "invoices": 2, DEAD: 1, RETRY: 1, SPARK_DEAD: 1}
+        for name, partitions in {**TOPICS, **others, LONG: 1, "wide": 60, "values": 1}.items():
             self.ask("POST", "/api/v1/topics", {"name": name, "partitions": partitions})
-        # Anonymous RocketMQ clients are not of interest here: the topics are filled as they would.
-        login = SaslLogin(mechanism="SCRAM-SHA-256", name=USER, password=PASSWORD)
-        with BlockingKafkaClient(
-            self.broker.bootstrap_servers, ClientSettings(login=login)
-        ) as client:
+        schema = {"dragoman.value.schema": "id bigint, amount double"}
+        self.ask("PATCH", "/api/v1/topics/orders", {"set": {"retention.ms": "86400000", **schema}})
+        self._write("invoices", [{"key": SCRIPT, "value": SCRIPT} for _ in range(20)])
+        for group in ("reports", SCRIPT):
+            path = f"/api/v1/groups/{quote(group, safe='')}/reset"
+            self.ask("POST", path, {"to": "earliest", "topics": ["invoices"]})
+        with self.client() as client:
             client.produce_records(
-                "orders",
+                "sales",
                 [
                     NewRecord(
                         key=f"customer-{number % 7}".encode(),
@@ -99,12 +127,23 @@ class World:
                     for number in range(600)
                 ],
             )
+
+    def _fill_values(self) -> None:
+        values = [json.dumps(each, ensure_ascii=False) for each in VALUES]
+        self._write("values", [{"key": f"مفتاح {LONG}", "value": each} for each in values])
+        with self.client() as client:
+            records = [NewRecord(key=None, value=None), NewRecord(key=b"", value=bytes(range(256)))]
+            client.produce_records("values", records)
+        self._write(LONG, [{"value": "1"}])
+        self.ask("POST", f"/api/v1/groups/{LONG}/reset", {"to": "earliest", "topics": [LONG]})
+
+    def _fill_letters(self) -> None:
         letters = [
             {
                 "key": f"order-{number}",
                 "value": json.dumps({"order": number, "state": "unpaid"}),
                 "headers": [
-                    {"name": "rocketmq.RETRY_TOPIC", "value": "orders"},
+                    {"name": "rocketmq.RETRY_TOPIC", "value": "sales"},
                     {"name": "rocketmq.ORIGIN_MESSAGE_ID", "value": f"AC11000100{number:02}"},
                     {"name": "rocketmq.TAGS", "value": "unpaid"},
                 ],
@@ -119,7 +158,7 @@ class World:
                 {
                     "value": "{not json",
                     "headers": [
-                        {"name": "dragoman.topic", "value": "orders"},
+                        {"name": "dragoman.topic", "value": "sales"},
                         {"name": "dragoman.partition", "value": "1"},
                         {"name": "dragoman.offset", "value": "17"},
                         {"name": "dragoman.error", "value": "malformed JSON at byte 1"},
@@ -130,13 +169,10 @@ class World:
         )
 
     def _write(self, topic: str, records: list[dict[str, Any]]) -> None:
-        path = f"/api/v1/topics/{urllib.request.quote(topic, safe='')}/records"
+        path = f"/api/v1/topics/{quote(topic, safe='')}/records"
         self.ask("POST", path, {"records": records})
 
     def _delay_records(self) -> None:
-        anyone = {"principal": "User:ANONYMOUS", "resource": "topic", "name": "reminders"}
-        rules = [{**anyone, "operation": each} for each in ("write", "create", "describe")]
-        self.ask("POST", "/api/v1/security/rules", {"rules": rules})
         self.ask("POST", "/api/v1/topics", {"name": "reminders"})
         with (
             BlockingRocketmqClient(self.broker.address("rocketmq")) as client,
@@ -146,42 +182,6 @@ class World:
                 body = f"remind {number}".encode()
                 message = Message(topic="reminders", body=body, tags="later", delay_level=18)
                 producer.send(message)
-
-    def _report_pipeline(self) -> None:
-        now = time.time_ns() // 1_000_000
-        part = {"state": "running", "batches": 42, "batch_ms": 180, "at_ms": now}
-        self.ask(
-            "POST",
-            "/api/v1/pipelines",
-            {
-                "name": "orders-by-shop",
-                "file": "orders/pipeline.toml",
-                "state": "running",
-                "host": "worker-1",
-                "master": "local[2]",
-                "pid": 4711,
-                "started_ms": now - 3_600_000,
-                "updated_ms": now,
-                "parts": [
-                    {
-                        **part,
-                        "part": "table",
-                        "rows": 91_200,
-                        "rows_per_s": 25.4,
-                        "lag_records": 12,
-                    },
-                    {
-                        **part,
-                        "part": "totals",
-                        "rows": 880,
-                        "rows_per_s": 0.2,
-                        "lag_records": 3,
-                        "state_rows": 5200,
-                        "state_bytes": 1 << 20,
-                    },
-                ],
-            },
-        )
 
     def _capture(self, postgres: LocalPostgres) -> None:
         self.dsn = postgres.dsn()
@@ -215,27 +215,3 @@ class World:
             if time.monotonic() > until:
                 raise TimeoutError(f"{what} does not come")
             time.sleep(0.05)
-
-
-def _start_console(stack: ExitStack, node: EphemeralBroker) -> str:
-    command = (sys.executable, "-c", _CONSOLE, node.http_url, node.bootstrap_servers)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    stack.callback(process.wait)
-    stack.callback(process.kill)
-    assert process.stdout is not None
-    return f"http://127.0.0.1:{int(process.stdout.readline())}/"
-
-
-#: A console as a node starts it, which logs in to Kafka's listener.
-_CONSOLE = """
-import asyncio, socket, sys
-from dragoman.console.serve import serve
-from dragoman.config.console import ConsoleSettings, KafkaTarget
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-kafka = KafkaTarget(bootstrap=sys.argv[2])
-settings = ConsoleSettings(server=sys.argv[1], kafka=kafka)
-async def run():
-    await serve(settings, listener, asyncio.Event())
-asyncio.run(run())
-"""

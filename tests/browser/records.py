@@ -159,7 +159,7 @@ def _searches(page: Page) -> None:
     page.type("Filter", "value.n = 7")
     page.press("Search")
     page.expect("a mistake is named", "document.querySelector('.field-error').textContent"
-                ".includes('write `==`')")  # fmt: skip
+                ".includes('write ==')")  # fmt: skip
 
 
 def _opens(page: Page) -> None:

@@ -30,6 +30,7 @@ from dragoman.net.admission import MemoryBudget
 from dragoman.net.process_listener import ProcessListener
 from dragoman.net.tls.contexts import TlsContexts
 from dragoman.operating_system import open_files_max
+from dragoman.plural import plural
 
 
 class CheckedBroker(ClusterBroker, Protocol):
@@ -217,7 +218,8 @@ class HealthChecks:
 
     def _replication(self) -> tuple[CheckStatus, str]:
         replicas, under, offline = self._replica_counts()
-        said = f"{replicas} replicas here, {under} under-replicated, {offline} without a leader"
+        here = plural(replicas, "replica")
+        said = f"{here} here, {under} under-replicated, {offline} without a leader"
         return "warning" if under or offline else "ok", said
 
     def _replica_counts(self) -> tuple[int, int, int]:

@@ -36,6 +36,7 @@ from dragoman.broker.groups.offsets import CommitRequest, OffsetCommit
 from dragoman.broker.groups.records import TopicPartition
 from dragoman.broker.groups.registry import Groups
 from dragoman.outcome import Outcome
+from dragoman.plural import plural
 from dragoman.security.access import Caller, Operation, Resource
 from dragoman.types import GroupId, Offset, Partition, TopicName
 
@@ -238,7 +239,7 @@ def _members_text(group: BrokerGroupDescription) -> str:
         for each in group.members[:_MEMBERS_NAMED]
     ]
     more = len(group.members) - len(shown)
-    count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    count = plural(len(group.members), "member")
     return (
         f"group {group.group_id!r} has {count} of protocol {group.owner}: {', '.join(shown)}"
         f"{f' and {more} more' if more else ''}; stop them first"

@@ -18,6 +18,7 @@ from dragoman.cluster.metadata import SECURITY_MODE_FIRST
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import BOOTSTRAP_FILE_BYTES_MAX
 from dragoman.outcome import attempt, start
+from dragoman.plural import plural
 from dragoman.security.audit import AuditLog, noticed
 from dragoman.security.authorizer import ENFORCE
 from dragoman.security.passwords import PasswordHasher
@@ -116,7 +117,8 @@ class Foundation:
             log.info("the first users and the security mode have to wait: %s", outcome)
             return
         if before[0] and first is not None:
-            said = f"{len(first.users)} users and {len(first.rules)} rules of {path}"
+            users, rules = plural(len(first.users), "user"), plural(len(first.rules), "rule")
+            said = f"{users} and {rules} of {path}"
             log.info("the cluster begins with %s; the file may go", said)
             self._audit.record(noticed("bootstrap.users", detail=said))
         if before[1]:

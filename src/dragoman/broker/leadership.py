@@ -36,6 +36,7 @@ from dragoman.broker.groups import OFFSETS_TOPIC
 from dragoman.cluster.metadata import NO_LEADER, MetadataImage, PartitionMetadata
 from dragoman.errors import DragomanError, OutcomeUnknownError
 from dragoman.outcome import ignore, start
+from dragoman.plural import plural
 from dragoman.replication.messages import (
     ControlReply,
     Decision,
@@ -90,7 +91,7 @@ class Leadership:
             raise InvalidReplicaAssignment(f"{list(replicas)} is not a list of known nodes")
         if not may_resize and len(replicas) != len(partition.target or partition.replicas):
             raise InvalidReplicationFactor(
-                f"{len(replicas)} replicas in place of {len(partition.replicas)}"
+                f"{plural(len(replicas), 'replica')} in place of {len(partition.replicas)}"
             )
         await self._ask(Move(partition_id=partition.partition_id, replicas=tuple(replicas)))
 

@@ -20,6 +20,7 @@ from dragoman.cluster.raft_quorum.quorum import RaftQuorum
 from dragoman.config.hosts import parse_nodes
 from dragoman.errors import ClusterError, DragomanError, OutcomeUnknownError
 from dragoman.outcome import start
+from dragoman.plural import plural
 from dragoman.replication.controller import Controller
 from dragoman.replication.messages import (
     NONE,
@@ -218,8 +219,7 @@ class EtcdMembership:
 def _named(held: list[PartitionMetadata]) -> str:
     names = [f"{each.topic.name}-{each.index}" for each in held]
     more = ", …" if len(names) > _NAMED_MAX else ""
-    count = "1 replica" if len(names) == 1 else f"{len(names)} replicas"
-    return f"{count} ({', '.join(names[:_NAMED_MAX])}{more})"
+    return f"{plural(len(names), 'replica')} ({', '.join(names[:_NAMED_MAX])}{more})"
 
 
 def _refused(error: DragomanError) -> ControlReply:

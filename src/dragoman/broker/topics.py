@@ -43,6 +43,7 @@ from dragoman.config.settings import Settings
 from dragoman.errors import ConfigError, DragomanError
 from dragoman.limits import TOPIC_NAME_BYTES_MAX, TOPIC_PARTITIONS_MAX
 from dragoman.outcome import Outcome, attempt, ignore, start
+from dragoman.plural import plural
 from dragoman.security.audit import AuditLog
 from dragoman.world import Clock, Random
 
@@ -156,7 +157,8 @@ class Topics:
         most = self._settings.max_partitions_per_request
         if count > most:
             raise TooManyPartitions(
-                f"{count} partitions in one request; `max.partitions.per.request` is {most}"
+                f"{plural(count, 'partition')} in one request; "
+                f"`max.partitions.per.request` is {most}"
             )
 
     def _check_room(self, placed: Sequence[tuple[int, ...]]) -> None:
@@ -167,7 +169,7 @@ class Topics:
             held = self._image.replica_counts[node] + self._promised_in_all[node]
             if held + count > most:
                 raise TooManyPartitions(
-                    f"node {node} has {held} replicas and would get {count} more; "
+                    f"node {node} has {plural(held, 'replica')} and would get {count} more; "
                     f"`max.partitions.per.node` is {most}"
                 )
 
@@ -179,7 +181,7 @@ class Topics:
             factor = len(nodes)
         if not 1 <= factor <= len(nodes):
             raise InvalidReplicationFactor(
-                f"replication factor {factor} with {len(nodes)} nodes; "
+                f"replication factor {factor} with {plural(len(nodes), 'node')}; "
                 "`--set replication.factor.lenient=true` accepts it"
             )
         if led_by in nodes:
@@ -257,7 +259,7 @@ class Topics:
                 created_ms=self._clock.wall_ms(),
             )
 
-        details = [f"{self.count_of(new)} partitions", *config_changes({}, new.config)]
+        details = [plural(self.count_of(new), "partition"), *config_changes({}, new.config)]
         with self._recorded("topic.create", actor, new.name, details):
             await self._change(new.name, decide)
         if not new.is_internal:
@@ -335,7 +337,7 @@ class Topics:
             placements = self._placements(added)
             return PartitionsAdded(topic_id=topic.topic_id, partitions=placements)
 
-        with self._recorded("topic.extend", actor, name, [f"{total} partitions"]):
+        with self._recorded("topic.extend", actor, name, [plural(total, "partition")]):
             await self._change(name, decide)
 
     def check_added(
@@ -344,11 +346,13 @@ class Topics:
         added = total - len(topic.partitions)
         if added <= 0 or total > TOPIC_PARTITIONS_MAX:
             raise InvalidPartitions(
-                f"topic {topic.name!r} has {len(topic.partitions)} partitions; {total} requested"
+                f"topic {topic.name!r} has {plural(len(topic.partitions), 'partition')}; "
+                f"{total} requested"
             )
         if assignment:
             if len(assignment) != added:
-                raise InvalidReplicaAssignment(f"{len(assignment)} lists for {added} partitions")
+                lists = plural(len(assignment), "list")
+                raise InvalidReplicaAssignment(f"{lists} for {plural(added, 'partition')}")
             placed = self._check_assignment(NewTopic(name=topic.name, assignment=assignment))
         else:
             placed = self._place(added, len(topic.partitions[0].replicas))

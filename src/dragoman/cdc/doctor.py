@@ -44,6 +44,7 @@ from dragoman.cdc.source.publication import (
     wanted_tables,
 )
 from dragoman.errors import ConfigError, DragomanError
+from dragoman.plural import plural
 
 #: The first release whose pgoutput streams transactions in progress.
 RELEASE_MIN = 14
@@ -370,7 +371,9 @@ def check_publication(
             f"ALTER PUBLICATION {name} ADD TABLE {', '.join(each.quoted for each in missing)};",
         )
     else:
-        yield Finding("ok", f"the publication {name} has {len(publication.tables)} tables")
+        yield Finding(
+            "ok", f"the publication {name} has {plural(len(publication.tables), 'table')}"
+        )
 
 
 # ---- the slot, what delays it, and what retains WAL

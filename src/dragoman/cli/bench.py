@@ -25,6 +25,7 @@ from dragoman.cli.load.topics import topics
 from dragoman.cli.output import Fields, Output, OutputForm, show
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, one_line_failures, say
 from dragoman.client.kafka import BlockingKafkaClient
+from dragoman.plural import plural
 
 app = App(name="bench", help="Measure any broker that speaks Kafka's protocol.")
 
@@ -298,7 +299,7 @@ class _Run:
         if self._plan.mode != "produce" and count < self._plan.processes:
             raise CommandError(
                 f"--processes {self._plan.processes}: expected at most one for each of"
-                f" {count} partitions",
+                f" {plural(count, 'partition')}",
                 USAGE,
             )
 

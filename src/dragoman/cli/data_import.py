@@ -13,6 +13,7 @@ from cyclopts import App
 from dragoman.cli.output import Output, show_change
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, complain
 from dragoman.errors import DirectoryInUseError, DragomanError, FormatError
+from dragoman.plural import plural
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ def minibroker(
         for problem in imported.problems:
             complain(escape(problem))
     message = (
-        f"{imported.topics} topics: {imported.records} records and {imported.commits} committed "
-        f"offsets imported; {imported.records_present} and {imported.commits_present} existed"
+        f"{plural(imported.topics, 'topic')}: {plural(imported.records, 'record')} and "
+        f"{plural(imported.commits, 'committed offset')} imported; "
+        f"{imported.records_present} and {imported.commits_present} existed"
     )
     show_change(output, message, imported, Imported)
     return OK if imported.is_complete else FAILED

@@ -22,6 +22,7 @@ from dragoman.cli.offset_file import offsets_in
 from dragoman.cli.output import Output, Table, note, show
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, group_path
 from dragoman.cli.status import USAGE, CommandError
+from dragoman.plural import plural
 
 _FILE: Final = "file:"
 #: Partitions behind the name of a topic.
@@ -93,7 +94,7 @@ def reset(
     if not changes:
         raise CommandError(f"group {name!r} has no committed offsets; give --topic NAME")
     moves = list(map(_move, changes))
-    count = "1 offset" if len(moves) == 1 else f"{len(moves)} offsets"
+    count = plural(len(moves), "offset")
     if dry_run:
         show(output, moves, MovedOffset, _moves_table(moves))
         note(output, f"would move {count} of group {name!r}")

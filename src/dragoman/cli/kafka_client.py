@@ -25,6 +25,7 @@ from dragoman.client.kafka import (
     UnknownGroupError,
     UnsupportedRequestError,
 )
+from dragoman.plural import plural
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 _SETTINGS: Final = ClientSettings(
@@ -65,7 +66,7 @@ async def refuse_live_group(client: KafkaClient, group: str) -> None:
         return
     if details.state not in _QUIET_STATES:
         raise CommandError(
-            f"group {group!r} is {details.state} with {len(details.members)} members; "
+            f"group {group!r} is {details.state} with {plural(len(details.members), 'member')}; "
             "stop them first"
         )
 

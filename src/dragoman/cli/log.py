@@ -12,6 +12,7 @@ from cyclopts import App
 from dragoman.cli.output import Lines, Output, Stream, show
 from dragoman.cli.status import FAILED, OK, USAGE, CommandError, say
 from dragoman.errors import ConfigError, CorruptionError, DirectoryInUseError, FormatError
+from dragoman.plural import plural
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _repair_lines(report: RepairReport, *, is_dry: bool) -> Iterator[str]:
     for text in report.journal:
         yield f"lost with the journal: {text}"
     lost = sum(each.lost_offsets for each in report.repairs)
-    yield f"{len(report.repairs)} files, {lost} offsets {word}"
+    yield f"{plural(len(report.repairs), 'file')}, {plural(lost, 'offset')} {word}"
 
 
 class AdoptedDirectory(msgspec.Struct, frozen=True):
@@ -188,7 +189,7 @@ def adopt(
     directory_id, source = adopted.state.directory_id, str(adopted.source)
     text = (
         f"{directory}: id {directory_id} from {source}; "
-        f"the next start replays {adopted.groups} groups of the journal"
+        f"the next start replays {plural(adopted.groups, 'group')} of the journal"
     )
     found = AdoptedDirectory(directory, directory_id, source, adopted.groups)
     show(output, found, AdoptedDirectory, text)

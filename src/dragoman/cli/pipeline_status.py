@@ -12,6 +12,7 @@ from dragoman.cli.output import Cell
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError, say
 from dragoman.pipelines.state import Progress, Status
+from dragoman.plural import plural
 from dragoman.telemetry.logs import escape
 
 if TYPE_CHECKING:
@@ -100,13 +101,13 @@ class StatusView:
 
 def line(part: Progress) -> str:
     lag = f", {part.lag_records:,} behind" if part.lag_records >= 0 else ""
-    state = f", state {part.state_rows:,} rows" if part.state_rows else ""
+    state = f", state {plural(part.state_rows, 'row')}" if part.state_rows else ""
     note = f", {part.note}" if part.note else ""
     # Jobs without a streaming query have no figures per batch.
     batch = f"batch {part.batch_id}, " if part.batch_id >= 0 else ""
     pace = f", {part.rows_per_s:,.0f} rows/s" if part.rows_per_s or batch else ""
     duration = f", {part.batch_ms:,} ms a batch" if part.batch_ms or batch else ""
-    return f"{part.part}: {batch}{part.rows:,} rows{pace}{lag}{duration}{state}{note}"
+    return f"{part.part}: {batch}{plural(part.rows, 'row')}{pace}{lag}{duration}{state}{note}"
 
 
 def _table(status: Status) -> Table:

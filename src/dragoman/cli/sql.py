@@ -16,6 +16,7 @@ from dragoman.cli.output import csv_writer, print_table
 from dragoman.cli.status import OK, USAGE, CommandError, say
 from dragoman.errors import DragomanError
 from dragoman.installation import install_command
+from dragoman.plural import plural
 
 if TYPE_CHECKING:
     from dragoman.spark.sql import Query
@@ -102,7 +103,7 @@ def sql(
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         raise CommandError(readable(error)) from None
-    rows = "written" if count is None else f"{count:,} rows"
+    rows = "written" if count is None else plural(count, "row")
     say(f"{rows} in {time.monotonic() - started:.1f} s")
     return OK
 

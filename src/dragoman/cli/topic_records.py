@@ -22,6 +22,7 @@ from dragoman.cli.output import Output, Table, show, show_change
 from dragoman.cli.positions import parse_place
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, topic_path
 from dragoman.cli.status import CommandError, say
+from dragoman.plural import plural
 from dragoman.telemetry.logs import escape
 
 #: Partitions that a question lists.
@@ -165,16 +166,16 @@ def truncate(
     if dry_run:
         show(output, items, Truncated, _truncated_table(items))
         if output == "table":
-            say(f"would delete at most {count:,} records of topic {name!r}")
+            say(f"would delete at most {plural(count, 'record')} of topic {name!r}")
         return
     if not yes:
-        ask(f"{_truncation_text(name, items)}\nDelete at most {count:,} records for good?")
+        ask(f"{_truncation_text(name, items)}\nDelete at most {plural(count, 'record')} for good?")
     # What was shown is what is deleted: a place may have moved since.
     shown = Truncation(offsets={each.partition: each.after for each in checked.items})
     done = remote.post(path, shown, TruncatedTopic)
     items = [_truncated(name, each) for each in done.items]
     count = sum(each.records for each in items)
-    message = f"deleted at most {count:,} records of topic {name!r}"
+    message = f"deleted at most {plural(count, 'record')} of topic {name!r}"
     show_change(output, message, items, Truncated)
     failed = [each for each in items if each.problem]
     if failed:

@@ -22,6 +22,7 @@ from dragoman.cli.confirmation import DryRun, Yes, ask, refuse_unasked
 from dragoman.cli.output import Output, Table, show
 from dragoman.cli.remote import CHECK_ONLY, DEFAULT_SERVER, Remote, Server, topic_path
 from dragoman.cli.status import USAGE, CommandError, say
+from dragoman.plural import plural
 
 _PARTITIONS = Number(gte=1, lte=limits.TOPIC_PARTITIONS_MAX)
 #: What is no configuration of a topic although it is one of its properties, and what changes it.
@@ -169,7 +170,8 @@ def partitions(
     wanted = NewPartitions(total=total)
     if dry_run or not yes:
         checked = remote.post(path + CHECK_ONLY, wanted, AddedPartitions)
-        text = f"topic {name!r} gets {total - checked.before} partitions, {total} in all. {_KEYED}"
+        more = plural(total - checked.before, "partition")
+        text = f"topic {name!r} gets {more}, {total} in all. {_KEYED}"
         if dry_run:
             show(output, checked, AddedPartitions, _partitions_table(checked))
             say(text)
@@ -177,7 +179,7 @@ def partitions(
         ask(f"{text}\nAdd them?")
     added = remote.post(path, wanted, AddedPartitions)
     if output == "table":
-        say(f"topic {name!r} has {added.total} partitions; it had {added.before}")
+        say(f"topic {name!r} has {plural(added.total, 'partition')}; it had {added.before}")
     else:
         show(output, added, AddedPartitions)
 

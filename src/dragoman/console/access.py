@@ -87,6 +87,9 @@ class Access:
     def allowed(self, request: Request, *, is_change: bool) -> Session | None:
         """The session of a request. Raises `LoginNeededError` or `ReadOnlyError`."""
         session = self.session_of(request)
+        if session is None and self._name(request):
+            # What its user is doing must not go on with the rights of callers without a login.
+            raise LoginNeededError("the session has ended: log in again")
         if session is None and not self._settings.is_local:
             raise LoginNeededError("log in first: others on the network reach this console")
         if session is None and is_change:
@@ -111,7 +114,7 @@ class Access:
     # ---- without a login
 
     async def anonymous(self) -> tuple[bool, str]:
-        """Whether nothing is shown before a login, and why nobody can log in, if so."""
+        """Whether nothing is shown before a login, and why no user can log in, if so."""
         status, refusal = await self._ask(())
         is_refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         obstacle = refusal.detail if refusal.code == "no_users" else ""
@@ -167,6 +170,11 @@ class Access:
             "max_age": int(self._settings.session_life_s),
         }
 
+    def stale_cookie(self, request: Request) -> dict[str, Any] | None:
+        """The cookie to delete, if the request has one of no session."""
+        is_stale = self._name(request) and self.session_of(request) is None
+        return self.log_out(request) if is_stale else None
+
     def log_out(self, request: Request) -> dict[str, Any]:
         """The cookie to delete."""
         self._sessions.close(self._name(request))
@@ -179,7 +187,7 @@ class Access:
             "key": self.cookie,
             "value": name,
             "path": f"{self._settings.base_path}/",
-            # A proxy may encrypt what reaches the console in plain text: the page's origin tells.
+            # Behind a proxy that encrypts, only the page's origin shows it.
             "secure": request.url.scheme == "https"
             or request.headers.get("origin", "").startswith("https:"),
             "httponly": True,

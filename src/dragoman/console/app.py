@@ -9,7 +9,7 @@ GET  /lists/…           whole lists of the API
 *    /records/…         records, over Kafka's protocol
 GET  /kafka/…           producers of a topic, settings of a node, over Kafka's protocol
 GET  /sql               whether queries can be run here
-POST /sql               run a query; its answer are lines of JSON, as they are made
+POST /sql               run a query; the answer is lines of JSON, as they are made
 POST /dead-letters      send dead letters again
 *    /api/v1/…          the node's API, with the credentials of the session
 """
@@ -95,9 +95,9 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     #: Whether nothing is shown before a login.
     needs_login: bool
-    #: Why nobody can log in, with the remedy; empty: users can.
+    #: What keeps users from logging in, with the remedy; empty: they can.
     obstacle: str
-    #: Whether changes are refused: nobody is logged in.
+    #: Whether changes are refused, because the caller has not logged in.
     is_read_only: bool
     #: The URL of the node, for the command lines that pages show.
     server: str
@@ -146,7 +146,7 @@ class Console:
             needs_login, obstacle = await self.access.anonymous()
         else:
             needs_login, obstacle = False, ""
-        return _json(
+        response = _json(
             SessionState(
                 user=None if session is None else session.user,
                 needs_login=needs_login,
@@ -157,6 +157,9 @@ class Console:
                 version=__version__,
             )
         )
+        if stale := self.access.stale_cookie(request):
+            response.delete_cookie(**stale)
+        return response
 
     async def log_in(self, request: Request) -> Response:
         try:

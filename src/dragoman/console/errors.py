@@ -23,7 +23,7 @@ class LoginNeededError(ConsoleError):
 
 
 class LoginImpossibleError(ConsoleError):
-    """Nobody can log in, by the settings or the state of the node."""
+    """The settings or the state of the node allow no login."""
 
     code = "login_impossible"
     status = 403

@@ -108,7 +108,7 @@ class _Server:
         state = self._engine.state
         if len(state.connections) >= CONNECTIONS_MAX and not self._engine.make_room():
             return _Refused()
-        return HttpConnection(self._engine, self._loop, Origin())
+        return _BrowserConnection(self._engine, self._loop, Origin())
 
     async def _idle_for(self, seconds: float, check_s: float) -> None:
         """Returns when there was neither a connection nor a session for so long; never for 0."""
@@ -143,6 +143,12 @@ async def _pause(server: asyncio.Server, loop: asyncio.AbstractEventLoop) -> Non
     for _ in range(ACCEPT_TURNS):
         await asyncio.sleep(0)
     server.close()
+
+
+class _BrowserConnection(HttpConnection):
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A browser that closes its half has gone: what runs for it ends at once."""
+        return False
 
 
 class _Refused(asyncio.Protocol):

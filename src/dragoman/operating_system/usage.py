@@ -11,8 +11,8 @@ from dragoman.operating_system.descriptors import open_files_max
 
 
 def process_usage() -> dict[str, float]:
-    """What this process uses, under the names that Prometheus' clients give it; without what the
-    system does not tell.
+    """What this process uses, under the names that Prometheus' clients give it. What the system
+    does not report is left out.
     """
     if platforms.IS_WINDOWS:
         return {"cpu_seconds_total": time.process_time()}

@@ -16,6 +16,7 @@ from dragoman.config.overrides import TopicConfig
 from dragoman.errors import CorruptionError, DragomanError, OffsetOutOfRangeError
 from dragoman.limits import ACKS_WAITING_MAX, FETCHES_PARKED_MAX
 from dragoman.log.partition import PartitionLog
+from dragoman.plural import plural
 from dragoman.replication.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -149,7 +150,8 @@ class Replica:
         found, wanted = len(self.metadata.in_sync), self.min_insync
         if found < wanted:
             raise NotEnoughReplicas(
-                f"{self.log.describe()}: {found} replicas in sync, min.insync.replicas is {wanted}"
+                f"{self.log.describe()}: {plural(found, 'replica')} in sync, "
+                f"min.insync.replicas is {wanted}"
             )
 
     # ---- producers

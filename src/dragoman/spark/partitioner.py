@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dragoman.client.kafka import TopicPartition
 from dragoman.errors import EncodeError
+from dragoman.plural import plural
 from dragoman.world import Random
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -98,7 +99,7 @@ def _given(topic: str, column: pa.Array, count: int) -> Int64s:
     wrong = numbers[_is_valid(column) & ((numbers < 0) | (numbers >= count))]
     if len(wrong):
         raise EncodeError(
-            f"topic {topic!r} has {count} partitions, a row names partition {wrong[0]}"
+            f"topic {topic!r} has {plural(count, 'partition')}, a row names partition {wrong[0]}"
         )
     return numbers
 

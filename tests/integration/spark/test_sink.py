@@ -91,4 +91,4 @@ def test_mistakes_are_reported_in_one_line(spark: SparkSession, node: EphemeralB
     assert readable(caught.value) == "give the option topic, or a column topic"
     with pytest.raises(PySparkException) as caught:
         write(rows.selectExpr("value", "7 as partition"), node, topic="t")
-    assert readable(caught.value) == "topic 't' has 1 partitions, a row names partition 7"
+    assert readable(caught.value) == "topic 't' has 1 partition, a row names partition 7"

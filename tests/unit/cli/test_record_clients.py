@@ -223,7 +223,7 @@ def test_rocketmq_refuses_a_group_that_has_members(
     ):
         ran = dragoman("consume", topic, "rocketmq", "--group", topic)
     assert (ran.status, ran.out) == (1, b"")
-    assert "has 1 members; stop them first" in ran.err
+    assert "has 1 member; stop them first" in ran.err
 
 
 def test_help_says_what_minibroker_needs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,7 +180,25 @@ async def test_user_whom_the_node_no_longer_accepts_is_out(browser: Any, node: A
     node.users.clear()
     assert (await browser.client.get("/lists/topics")).status_code == 401
     assert len(browser.console.sessions) == 0
-    assert (await browser.client.delete("/api/v1/topics/a")).status_code == 403
+    assert (await browser.client.delete("/api/v1/topics/a")).status_code == 401
+
+
+async def test_user_of_an_ended_session_is_no_caller_without_a_login(
+    browsers: Callable[..., Any], clock: Any
+) -> None:
+    browser = browsers(session_idle_s=60)
+    await browser.log_in()
+    clock.now += 60
+    answers = [
+        await browser.client.get("/lists/topics"),
+        await browser.client.post("/api/v1/topics", json={"name": "a"}),
+    ]
+    assert [(each.status_code, each.json()["code"]) for each in answers] == [
+        (401, "login_needed")
+    ] * 2
+    # A page that begins anew does so without the cookie.
+    assert (await browser.client.get("/session")).json()["user"] is None
+    assert (await browser.client.get("/lists/topics")).status_code == 200
 
 
 async def test_listener_that_takes_no_logins_accepts_none_here(

@@ -52,12 +52,14 @@ class Served:
 
 
 @asynccontextmanager
-async def served(check_s: float = 0.005, **settings: Any) -> AsyncIterator[Served]:
+async def served(
+    check_s: float = 0.005, server: str = "http://127.0.0.1:1", **settings: Any
+) -> AsyncIterator[Served]:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     stop = asyncio.Event()
     made = Served(listener, stop)
-    known = ConsoleSettings(server="http://127.0.0.1:1", **settings)
+    known = ConsoleSettings(server=server, **settings)
     made.running = asyncio.create_task(serve(known, listener.dup(), stop, check_s))
     try:
         async with asyncio.timeout(60):
@@ -94,6 +96,29 @@ async def test_slow_client_is_disconnected(sent: bytes, monkeypatch: pytest.Monk
     async with served() as console:
         answer = await console.ask(sent)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_browser_that_has_gone_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ENDED_GRACE_S", 3600)
+    asked = asyncio.Event()
+
+    async def node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # It has the request, and does not answer.
+        asked.set()
+        await reader.read()
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(node, "127.0.0.1", 0)
+    async with silent:
+        address = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+        async with served(server=address) as console:
+            reader, writer = await console.connect()
+            writer.write(REQUEST.replace(b"/static/app.js", b"/session"))
+            await asked.wait()
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
 
 
 async def test_head_is_bounded() -> None:

@@ -22,6 +22,7 @@ from dragoman.config.console import KafkaTarget
 from dragoman.console.errors import ConsoleError
 from dragoman.console.kafka_access import KafkaAccess
 from dragoman.console.sessions import Session, Sessions
+from dragoman.console.sql import service
 from dragoman.console.sql.process import COMMAND, answer_of
 from dragoman.console.sql.service import Queries
 from dragoman.console.sql.values import QueryJob, QueryRequest
@@ -206,7 +207,8 @@ async def test_a_query_logs_in_as_its_user() -> None:
     queries = Queries(_access(), _SESSIONS, answer)
     session = _session()
     _SESSIONS.open(session)
-    assert [line async for line in await queries.start(session, _body())] == [b"{}\n"]
+    lines = await queries.start(session, _body())
+    assert [line async for line in lines] == [b"{}\n"]
     (job,) = jobs
     assert job.login is not None
     assert (job.login.name, job.login.password) == ("alice", "secret")
@@ -253,7 +255,8 @@ async def test_requests_beyond_their_bounds_are_refused(body: bytes) -> None:
         await Queries(_access(), _SESSIONS, _answered).start(None, body)
 
 
-async def test_queries_at_a_time_are_bounded() -> None:
+async def test_queries_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_TURN_TIMEOUT_S", 0)
     ended = asyncio.Event()
 
     async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
@@ -294,3 +297,21 @@ async def test_query_ends_with_the_session_of_its_user() -> None:
     (last,) = [line async for line in lines]
     assert json.loads(last)["code"] == "login_needed"
     assert has_ended.is_set()
+
+
+async def test_query_waits_for_one_that_is_being_stopped() -> None:
+    async def answer(_: QueryJob) -> AsyncGenerator[bytes]:
+        yield b"{}\n"
+        await asyncio.Event().wait()
+
+    queries = Queries(_access(), _SESSIONS, answer)
+    running = [await queries.start(None, _body()) for _ in range(limits.CONSOLE_QUERIES_MAX)]
+    for each in running:
+        await anext(each)
+    next_one = asyncio.create_task(queries.start(None, _body()))
+    # It finds all places taken, and waits.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not next_one.done()
+    await running[0].aclose()
+    assert await anext(await next_one) == b"{}\n"

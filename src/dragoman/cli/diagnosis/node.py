@@ -17,6 +17,7 @@ from dragoman.cli.diagnosis.finding import Finding, ok, problem, warning
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
 from dragoman.limits import CLOCK_JUMP_S, DOCTOR_CONNECT_S
+from dragoman.plural import plural
 
 #: What to type when a check of the node does not pass.
 REMEDIES = {
@@ -128,11 +129,11 @@ def cluster(status: ClusterStatus) -> Iterator[Finding]:
     else:
         yield ok("cluster", f"all nodes are alive: {len(status.nodes)}")
     if status.leaderless:
-        what = f"{status.leaderless} partitions have no leader"
+        what = f"{plural(status.leaderless, 'partition')} without a leader"
         remedy = "start the nodes that hold them; as a last resort `dragoman cluster unclean-elect`"
         yield problem("partitions", what, remedy)
     if status.under_replicated:
-        what = f"{status.under_replicated} partitions are under-replicated"
+        what = f"{plural(status.under_replicated, 'under-replicated partition')}"
         yield warning("partitions", what, "`dragoman cluster status` lists them")
     if not status.leaderless and not status.under_replicated:
         yield ok("partitions", f"all {status.partitions} have their replicas in sync")

@@ -50,6 +50,7 @@ from dragoman.client.rocketmq import (
     TopicNotFoundError,
 )
 from dragoman.limits import CLI_RECORDS_AT_ONCE, CLI_ROCKETMQ_BATCH_BYTES, CLI_TIMEOUT_SECONDS
+from dragoman.plural import plural
 
 _KEYS: Final = "KEYS"
 #: Properties that a broker adds to every message it delivers. They describe the broker, so they are
@@ -221,8 +222,8 @@ class _Reader(TopicReader):
         except GroupOfflineError:
             pass
         else:
-            count = len(members.connection_set)
-            raise CommandError(f"group {self.group!r} has {count} members; stop them first")
+            count = plural(len(members.connection_set), "member")
+            raise CommandError(f"group {self.group!r} has {count}; stop them first")
         found: dict[int, int] = {}
         for each in self.partitions:
             try:

@@ -11,6 +11,7 @@ from dragoman.cli.rocketmq.command import Broker, Cluster, Session, Topic, maste
 from dragoman.cli.status import USAGE, CommandError
 from dragoman.client.rocketmq import TopicConfig
 from dragoman.client_core.errors import ClientError
+from dragoman.plural import plural
 
 
 class NamedTopic(msgspec.Struct, frozen=True):
@@ -150,7 +151,7 @@ def update_topic(
         order=order,
     )
     session.admin.create_topic(config, broker=broker, cluster=cluster)
-    return f"topic {topic!r} has {read_queues} queues to read and {write_queues} to write"
+    return f"topic {topic!r} has {plural(read_queues, 'queue')} to read and {write_queues} to write"
 
 
 def delete_topic(session: Session, *, topic: Topic, cluster: Cluster = None) -> str:

@@ -16,6 +16,7 @@ from dragoman.client.kafka import (
 )
 from dragoman.console.errors import ConsoleError
 from dragoman.console.records.values import Asked, Continue
+from dragoman.plural import plural
 
 
 class PlaceError(ConsoleError):
@@ -32,7 +33,9 @@ async def partitions_of(client: KafkaClient, topic: str, wanted: Collection[int]
     known = (await client.topic(topic)).partitions
     unknown = sorted(set(wanted) - known.keys())
     if unknown:
-        raise PlaceError(f"topic {topic!r} has {len(known)} partitions, and no {unknown[0]}")
+        raise PlaceError(
+            f"topic {topic!r} has {plural(len(known), 'partition')}, and no {unknown[0]}"
+        )
     return sorted(set(wanted) or known)
 
 
@@ -97,7 +100,7 @@ def _continued(given: Continue, partitions: list[int]) -> Range:
 
 
 def resumed_at(positions: Mapping[int, int], ends: Mapping[int, int]) -> Continue:
-    """For the request that goes on here."""
+    """What a request to continue sends back."""
     return Continue(
         positions={str(each): offset for each, offset in positions.items()},
         ends={str(each): offset for each, offset in ends.items()},

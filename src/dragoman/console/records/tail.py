@@ -2,7 +2,8 @@
 
 Each leader of partitions is asked by a task of its own, so that an idle one does not delay the
 others. Records over the rate are counted and not decoded, unless a filter has to see them. A tail
-that cannot keep up goes on at the end, and says how many offsets it has passed over.
+that cannot keep up continues at the end, and counts the offsets that it has skipped. So does one
+that was interrupted and continues from positions that are too far from the end.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dragoman.limits import (
     CONSOLE_FETCH_PARTITION_BYTES,
     CONSOLE_TAIL_LAG_MAX,
     CONSOLE_TAIL_PARTITIONS_MAX,
+    CONSOLE_TAIL_POSITIONS_MAX,
     EXPANDED_BATCH_BYTES_MAX,
 )
 from dragoman.log.batch import Record, iterate_records
@@ -130,7 +132,7 @@ class RunningTail:
         self._news.clear()
 
     async def _begin(self) -> list[list[TopicPartition]]:
-        """Start at the ends. Gives the partitions of each leader."""
+        """Start at the ends, or where it was interrupted. Gives the partitions of each leader."""
         groups: dict[int, list[TopicPartition]] = {}
         wanted: list[TopicPartition] = []
         for topic in self._decoders:
@@ -145,8 +147,16 @@ class RunningTail:
                 f"a tail follows at most {CONSOLE_TAIL_PARTITIONS_MAX} partitions; "
                 f"these topics have {len(wanted)}"
             )
-        self._positions = await self._ends(wanted)
+        for where, end in (await self._ends(wanted)).items():
+            start = min(self._position(where, end), end)
+            if end - start > CONSOLE_TAIL_LAG_MAX:
+                self.skipped += end - start
+                start = end
+            self._positions[where] = start
         return list(groups.values())
+
+    def _position(self, where: TopicPartition, default: int) -> int:
+        return self._tail.positions.get(where.topic, {}).get(str(where.partition), default)
 
     async def _ends(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         found = await self._client.list_offsets(
@@ -244,7 +254,15 @@ class RunningTail:
             dropped=self.dropped,
             unknown=self.unknown,
             skipped=self.skipped,
+            positions=self._places(),
         )
+
+    def _places(self) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        if len(self._positions) <= CONSOLE_TAIL_POSITIONS_MAX:
+            for where, offset in self._positions.items():
+                found.setdefault(where.topic, {})[where.partition] = offset
+        return found
 
 
 def _event(name: str, value: object) -> bytes:

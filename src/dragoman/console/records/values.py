@@ -81,6 +81,8 @@ class Tail(_Request, frozen=True, kw_only=True):
     decode: Decoding = Decoding()
     #: Records shown in a second; the others are counted.
     rate: Annotated[int, Meta(ge=1, le=limits.CONSOLE_TAIL_RECORDS_PER_SECOND_MAX)] = 50
+    #: Where an interrupted tail continues, by topic and partition; others begin at the end.
+    positions: dict[str, dict[str, Offset]] = {}
 
 
 # ---- answers
@@ -230,7 +232,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="end"
     reason: Literal["end", "limit", "budget"]
     #: What was used up.
     budget: Literal["", "records", "bytes", "seconds"] = ""
-    #: For the request that goes on here; null at the end.
+    #: What a request to continue sends back; null at the end.
     resume: Continue | None = msgspec.field(default=None, name="continue")
 
 
@@ -256,3 +258,5 @@ class TailProgress(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int
     #: Offsets that were passed over, because the console could not keep up.
     skipped: int
+    #: The next offset of each partition; empty for so many that a request cannot have them.
+    positions: dict[str, dict[int, int]]

@@ -22,7 +22,7 @@ _LAST: Final = (b'{"type":"end"', b'{"type":"problem"')
 
 async def answer_of(job: QueryJob, command: Sequence[str] = COMMAND) -> AsyncGenerator[bytes]:
     """The lines of the answer. The process is killed when its time is up, and when the iterator is
-    closed: nobody reads the answer then.
+    closed because its reader has gone.
     """
     process = await asyncio.create_subprocess_exec(
         *command,

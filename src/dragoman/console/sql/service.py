@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from typing import Final
 
@@ -24,6 +25,8 @@ _TOO_MANY: Final = f"{limits.CONSOLE_QUERIES_MAX} queries are running; try again
 _ENDED: Final = (
     encode(Problem(code="login_needed", detail="the session has ended: log in again")) + b"\n"
 )
+#: A query that was stopped needs a moment to end its process; the next one waits for that.
+_TURN_TIMEOUT_S: Final = 3.0
 
 
 class TooManyQueriesError(ConsoleError):
@@ -60,6 +63,7 @@ class Queries:
         self._answer = answer
         self._has_module = has_module
         self._running = 0
+        self._ended = asyncio.Event()
 
     async def abilities(self, session: Session | None) -> QueryAbilities:
         try:
@@ -77,12 +81,17 @@ class Queries:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
         job = await self._job(session, request)
-        if self._running >= limits.CONSOLE_QUERIES_MAX:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TURN_TIMEOUT_S):
+                while self._is_full():
+                    self._ended.clear()
+                    await self._ended.wait()
+        if self._is_full():
             raise TooManyQueriesError(_TOO_MANY)
         return within(self._sessions, session, self._lines(job), _ENDED)
 
     async def _lines(self, job: QueryJob) -> AsyncGenerator[bytes]:
-        if self._running >= limits.CONSOLE_QUERIES_MAX:
+        if self._is_full():
             # Others have begun since the request was accepted.
             yield encode(Problem(code=TooManyQueriesError.code, detail=_TOO_MANY)) + b"\n"
             return
@@ -93,6 +102,10 @@ class Queries:
                     yield line
         finally:
             self._running -= 1
+            self._ended.set()
+
+    def _is_full(self) -> bool:
+        return self._running >= limits.CONSOLE_QUERIES_MAX
 
     async def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
         missing = [name for name in QUERY_MODULES if not self._has_module(name)]

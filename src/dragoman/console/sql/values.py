@@ -42,7 +42,7 @@ class QueryJob(msgspec.Struct, frozen=True, kw_only=True):
     request: QueryRequest
     bootstrap: str
     tls: TlsSettings | None = None
-    #: None: the listener takes no logins, or nobody is logged in.
+    #: None: the listener takes no logins, or the caller has not logged in.
     login: QueryLogin | None = None
 
 

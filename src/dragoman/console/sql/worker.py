@@ -1,7 +1,7 @@
 """The process of a query: `python -m dragoman.console.sql.worker`.
 
-The first line of its standard input is the job; its answer are lines on the standard output. The
-end of the input means that nobody waits for the answer any more.
+The first line of its standard input is the job. It answers with lines on the standard output. The
+end of the input means that the console no longer waits for the answer.
 """
 
 from __future__ import annotations

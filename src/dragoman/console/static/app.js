@@ -1,8 +1,10 @@
 // The frame around the pages: navigation, addresses, session and theme.
 
-import { Problem, get, post, remove, session } from "./api.js";
+import { Problem, get, remove, session } from "./api.js";
+import { closeDialogs } from "./dialogs.js";
 import { fill, h } from "./dom.js";
-import { problem } from "./parts.js";
+import { askAgain, loginForm } from "./login.js";
+import { marked, problem } from "./parts.js";
 
 // Pages by the first part of their address; each module is loaded when it is first shown. A third
 // word names the page that they are a part of.
@@ -64,6 +66,7 @@ async function show() {
     const made = await module.show(place, { ...wanted, state, signal: controller.signal });
     if (shown !== mine) return;
     fill(main, place);
+    document.querySelectorAll("nav").forEach(reveal);
     document.title = `${made?.title ?? page[1]} · Dragoman`;
     mine.refresh = made?.refresh;
     plan(mine);
@@ -104,6 +107,15 @@ function drawNavigation(name) {
   });
 }
 
+/** Scroll a row of links so that the current one is seen. */
+function reveal(row) {
+  const current = row.querySelector("[aria-current]");
+  if (!current) return;
+  const [outer, inner] = [row.getBoundingClientRect(), current.getBoundingClientRect()];
+  if (inner.right > outer.right) row.scrollLeft += inner.right - outer.right;
+  else if (inner.left < outer.left) row.scrollLeft += inner.left - outer.left;
+}
+
 function drawAccount() {
   const theme = h("button", { class: "quiet", title: "Light or dark", "aria-label": "Light or dark", onclick: turnTheme }, "◐");
   const who = state.user === null
@@ -122,6 +134,14 @@ function turnTheme() {
 // ---- session
 
 async function begin() {
+  const found = await learn();
+  if (found.obstacle) sayObstacle(found.obstacle);
+  else if (found.needs_login) askLogin();
+  else await show();
+}
+
+/** Learn who is logged in, and what they may try. */
+async function learn() {
   const found = await get("session");
   Object.assign(state, {
     user: found.user,
@@ -132,53 +152,27 @@ async function begin() {
   });
   state.needsLogin = found.needs_login;
   drawAccount();
-  if (found.obstacle) sayObstacle(found.obstacle);
-  else if (found.needs_login) askLogin();
-  else await show();
+  return found;
 }
-
-// What is between backticks is to be typed.
-const commands = (text) => text.split("`").map((each, index) => (index % 2 ? h("code", {}, each) : each));
 
 function sayObstacle(text) {
   shown?.controller.abort();
   document.title = "No login · Dragoman";
   fill(main, h("section", { class: "card login" },
-    h("h1", {}, "Nobody can log in"),
-    h("p", {}, commands(text[0].toUpperCase() + text.slice(1)), "."),
+    h("h1", {}, "No user can log in"),
+    h("p", {}, marked(text[0].toUpperCase() + text.slice(1)), "."),
     h("button", { onclick: () => begin() }, "Try again")));
 }
 
 function askLogin() {
   shown?.controller.abort();
-  const name = h("input", { name: "user", autocomplete: "username", required: true });
-  const password = h("input", { name: "password", type: "password", autocomplete: "current-password" });
-  const token = h("input", { name: "token", type: "password", autocomplete: "off" });
-  const said = h("div", {});
-  const send = async (body) => {
-    try {
-      await post("session", body);
-      await begin();
-    } catch (error) {
-      fill(said, problem(error));
-    }
-  };
-  const form = h(
-    "form",
-    { class: "card login", onsubmit: (event) => { event.preventDefault(); send({ user: name.value, password: password.value }); } },
-    h("h1", {}, "Log in"),
-    h("p", { class: "muted" }, "As a user of ", h("code", {}, state.server || "the node"), "."),
-    h("label", {}, "User", name),
-    h("label", {}, "Password", password),
-    h("button", { class: "primary" }, "Log in"),
-    said,
-    h("details", {}, h("summary", {}, "With an API token"),
-      h("label", {}, "Token", token),
-      h("button", { type: "button", onclick: () => send({ token: token.value }) }, "Log in with the token")),
-  );
+  clearTimeout(shown?.timer);
   document.title = "Log in · Dragoman";
+  const form = loginForm({
+    title: "Log in", notes: h("p", { class: "muted" }, "As a user of ", h("code", {}, state.server || "the node"), "."), user: null, onDone: begin,
+  });
   fill(main, form);
-  name.focus();
+  form.elements.user.focus();
 }
 
 async function logOut() {
@@ -186,17 +180,25 @@ async function logOut() {
   await begin();
 }
 
-session.onEnded = () => {
-  state.user = null;
-  state.needsLogin = true;
-  drawAccount();
-  askLogin();
-};
+let asking = null;
+session.renew = () => (asking ??= again().finally(() => (asking = null)));
+
+/** Have the user log in again in front of the page, which goes on if it is the same one. */
+async function again() {
+  const before = state.user;
+  const isBack = before !== null && (await askAgain(before));
+  if (isBack) await learn();
+  if (isBack && state.user === before) return true;
+  closeDialogs();
+  if (isBack) show();
+  else await begin();
+  return false;
+}
 
 // ---- start
 
 const chosen = localStorage.getItem("theme");
 if (chosen) document.documentElement.dataset.theme = chosen;
 document.body.append(header, stale, main);
-window.addEventListener("hashchange", () => { show(); window.scrollTo(0, 0); });
+window.addEventListener("hashchange", () => { closeDialogs(); show(); window.scrollTo(0, 0); });
 begin().catch((error) => fill(main, h("h1", {}, "Dragoman"), problem(error instanceof Problem ? error : new Problem(0, "fault", String(error)))));

@@ -5,7 +5,7 @@ import { csvButton } from "./files.js";
 import { NOTHING, isMissing, time } from "./format.js";
 
 const WIDTH = 640;
-const WIDTH_SMALL = 340;
+const WIDTH_MIN = 240;
 const HEIGHT = 180;
 const LEFT = 62;
 const RIGHT = 10;
@@ -15,20 +15,11 @@ const COLORS = 8;
 /** Ends of an axis of seconds: halves of them are short to say, too. */
 const SECONDS = [2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 43200, 86400];
 
-/** `series`: [{name, values}] over `times` in ms; a missing value is a gap. `show` formats values. */
-export function chart(title, times, series, show, base, options) {
-  const made = new Chart(title, show, base, options);
-  made.draw(times, series);
-  return made.element;
-}
-
 /** A chart that is drawn again and again; the reading under the pointer stays. */
 export class Chart {
-  /** `base` rounds the axis as values are shown: 1024 for bytes, 60 for seconds. `isNarrow`: three
-   * stand in a row. */
-  constructor(title, show, base = 10, { isNarrow = false } = {}) {
+  /** `show` formats values. `base` rounds the axis as they are shown: 1024 for bytes, 60 for seconds. */
+  constructor(title, show, base = 10) {
     this.base = base;
-    this.isNarrow = isNarrow;
     this.title = title;
     this.show = show;
     this.at = null;
@@ -37,6 +28,14 @@ export class Chart {
     this.file = csvButton(title, () => this.lines());
     this.file.hidden = true;
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", {}, title), this.file), this.place, this.reading);
+    this.width = WIDTH;
+    this.drawn = null;
+    // Drawn as wide as it is shown, so that text keeps its size.
+    new ResizeObserver(([{ contentRect: { width } }]) => {
+      if (!width || Math.round(width) === this.width) return;
+      this.width = Math.max(WIDTH_MIN, Math.round(width));
+      if (this.drawn) this.draw(...this.drawn);
+    }).observe(this.element);
   }
 
   /** What is drawn, as lines of a file. */
@@ -46,6 +45,7 @@ export class Chart {
       ...times.map((ms, index) => [new Date(ms).toISOString(), ...series.map((each) => each.values[index])])];
   }
 
+  /** `series`: [{name, values}] over `times` in ms; a missing value is a gap. */
   draw(times, series) {
     this.drawn = [times, series];
     const known = series.flatMap((each) => each.values).filter((each) => !isMissing(each));
@@ -56,8 +56,7 @@ export class Chart {
       return;
     }
     const top = rounded(Math.max(...known) || 1, this.base);
-    // Text keeps its size on a small screen, and in a narrow card.
-    const width = this.isNarrow || window.innerWidth <= 640 ? WIDTH_SMALL : WIDTH;
+    const width = this.width;
     const x = (ms) => LEFT + ((ms - times[0]) / (times.at(-1) - times[0])) * (width - LEFT - RIGHT);
     const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
     const last = times.length - 1;

@@ -149,9 +149,7 @@ export function tell(title, ...content) {
 
 function open(title, ...content) {
   const dialog = h("dialog", { "aria-label": title }, h("h2", {}, title), content);
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog);
   return dialog;
 }
 
@@ -161,4 +159,27 @@ export function difference(titles, rows, most = 200) {
     h("table", {}, h("thead", {}, h("tr", {}, titles.map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, rows.slice(0, most).map((row) => h("tr", {}, row.map((each) => h("td", {}, each)))),
         rows.length > most ? h("tr", {}, h("td", { colspan: titles.length, class: "muted" }, `and ${rows.length - most} more`)) : null)));
+}
+
+// ---- in front of the page
+
+const BUTTONS = "main a, main button";
+const nameOf = (element) => element.getAttribute("aria-label") ?? element.textContent;
+
+/** Show a dialog; it is removed when it closes. */
+export function openDialog(dialog) {
+  const opener = document.activeElement;
+  const alike = () => [...document.querySelectorAll(BUTTONS)].filter((each) => nameOf(each) === nameOf(opener));
+  const index = alike().indexOf(opener);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    // The browser returns the focus, unless the page was drawn anew behind the dialog.
+    if (!opener.isConnected) (alike()[index] ?? document.getElementById("main")).focus({ preventScroll: true });
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+export function closeDialogs() {
+  for (const each of [...document.querySelectorAll("dialog[open]")].reverse()) each.close();
 }

@@ -1,12 +1,10 @@
 // Series of the nodes' histories: rates, sizes and lag over time.
 
 import { post } from "./api.js";
-import { h } from "./dom.js";
 import { isMissing } from "./format.js";
 
 /** The least that a chart of a node without a longer history shows. */
 const SHOWN_MS_MIN = 5 * 60 * 1000;
-export const RANGES = [["-5m", "5 minutes"], ["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
 
 /** Ask for figures: `{names, topics, groups, from, per_node}`. */
 export async function figuresOf(wanted, signal) {
@@ -16,13 +14,18 @@ export async function figuresOf(wanted, signal) {
 /** The newest values only. Two samples are asked for, as the newest may not be there yet. */
 export const newestOf = (names, signal, more = {}) => figuresOf({ names, from: "-45s", step_s: 15, ...more }, signal);
 
-export class Figures {
+class Figures {
   constructor(found) {
     const begin = beginOf(found);
     this.times = found.times.slice(begin);
     this.series = found.series.map((each) => ({ ...each, values: each.values.slice(begin) }));
     this.leftOut = found.left_out;
     this.unreachable = found.unreachable;
+  }
+
+  /** Those whose label has this value. */
+  where(label, value) {
+    return new Figures({ times: this.times, series: this.series.filter((each) => each.labels[label] === value), left_out: this.leftOut, unreachable: this.unreachable });
   }
 
   of(name) {
@@ -72,11 +75,3 @@ function beginOf({ times, series }) {
 }
 
 const added = (one, other) => (isMissing(one) ? other : isMissing(other) ? one : one + other);
-
-/** A choice of the time that charts show; it is kept while the page is shown. */
-export function rangeChoice(onChange) {
-  const select = h("select", { "aria-label": "Time shown", onchange: () => onChange(select.value) },
-    RANGES.map(([value, title]) => h("option", { value }, title)));
-  select.value = "-1h";
-  return select;
-}

@@ -22,7 +22,7 @@ function cell(value) {
 }
 
 /** Rows as CSV. A text that a spreadsheet would run begins with an apostrophe. */
-export const csvOf = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+const csvOf = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 
 /** A button that keeps what `rows()` returns as a file. */
 export function csvButton(title, rows) {

@@ -58,4 +58,11 @@ export function time(ms, withMs = false) {
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${shown}`;
 }
 
+/** The sum of what is known. */
+export const sum = (values) => values.reduce((one, other) => one + (other ?? 0), 0);
+
+/** "Node 2 does not answer" */
+export const unanswered = (nodes) => (nodes.length === 1 ? `Node ${nodes[0]} does not answer` : `Nodes ${nodes.join(", ")} do not answer`);
+
+/** "1 topic", "2 topics" */
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;

@@ -1,37 +1,25 @@
-// Charts of the nodes' histories, beside each other.
+// Charts of the nodes' histories with a choice of their time, from minutes to a week.
 
-import { chart } from "./chart.js";
-import { fill, h } from "./dom.js";
-import { figuresOf, rangeChoice } from "./figures.js";
+import { choice } from "./dialogs.js";
+import { h } from "./dom.js";
+import { card } from "./parts.js";
 
-/**
- * `charts`: [{title, figures: {name: title}, show, base}]. `labels` are those that a series must have;
- * `query` goes to the node as it is, such as {topics: [...]}.
- */
+const RANGES = [["-5m", "5 minutes"], ["-15m", "15 minutes"], ["-1h", "1 hour"], ["-6h", "6 hours"], ["-1d", "1 day"], ["-7d", "1 week"]];
+
 export class OverTime {
-  constructor(charts, labels, signal, query = {}) {
-    this.charts = charts;
-    this.labels = Object.entries(labels);
-    this.signal = signal;
-    this.query = query;
-    this.range = "-1h";
-    const choice = rangeChoice((range) => {
-      this.range = range;
-      this.refresh().catch(() => {});
-    });
-    this.place = h("div", { class: "cards" });
-    this.element = h("section", { "aria-label": "Over time" },
-      h("div", { class: "heading" }, h("h2", {}, "Over time"), h("label", { class: "inline" }, "Charts of", choice)), this.place);
+  /** `draw(from)` asks for the figures since then and draws the charts; what it resolves to is said above them. */
+  constructor(title, charts, draw) {
+    this.draw = draw;
+    this.from = choice(RANGES, "-1h", { "aria-label": "Time shown", onchange: () => this.refresh().catch(() => {}) });
+    this.note = h("p", { class: "muted", hidden: true });
+    this.element = card(null,
+      h("div", { class: "heading" }, h("h2", {}, title), h("label", { class: "inline" }, "Charts of", this.from)), this.note,
+      h("div", { class: "charts" }, Object.values(charts).map((each) => each.element)));
   }
 
   async refresh() {
-    const names = this.charts.flatMap((each) => Object.keys(each.figures));
-    const found = await figuresOf({ names, from: this.range, ...this.query }, this.signal);
-    const mine = found.series.filter((each) => this.labels.every(([name, value]) => each.labels[name] === value));
-    fill(this.place, this.charts.map((each) => {
-      const lines = Object.entries(each.figures).flatMap(([name, title]) =>
-        mine.filter((series) => series.name === name).map((series) => ({ name: title || Object.values(series.labels).join(" "), values: series.values })));
-      return h("div", { class: "card" }, chart(each.title, found.times, lines, each.show, each.base, { isNarrow: this.charts.length > 2 }));
-    }));
+    const text = await this.draw(this.from.value);
+    this.note.hidden = !text;
+    this.note.textContent = text ?? "";
   }
 }

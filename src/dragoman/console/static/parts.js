@@ -1,6 +1,7 @@
 // Pieces that several pages show.
 
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
+import { unanswered } from "./format.js";
 
 /** A link within the console: `link("#/topics/a", "a")`. */
 export const link = (address, ...text) => h("a", { href: address }, ...text);
@@ -13,7 +14,7 @@ export const marked = (text) => text.split("`").map((each, index) => (index % 2 
 
 export const badge = (text, kind = "plain") => h("span", { class: `badge ${kind}` }, text);
 
-export const card = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content);
+export const card = (title, ...content) => h("section", { class: "card" }, title ? h("h2", {}, title) : null, content);
 
 /** A name and a value for each entry. */
 export const facts = (entries) =>
@@ -57,19 +58,15 @@ export async function settled(promise) {
   }
 }
 
-/** Nodes by name: `node 1, node 3`. */
-export const nodesNamed = (nodes) => nodes.map((each) => `node ${each}`).join(", ");
-
-/** A line that names nodes whose part of a list is missing; hidden without any. */
+/** Names the nodes whose part of a list is missing, if there are any. */
 export class Silent {
   constructor(what) {
     this.what = what;
-    this.element = h("p", { class: "warning", role: "status", hidden: true });
+    this.element = h("div", { role: "status" });
   }
 
   show(nodes) {
-    this.element.hidden = !nodes.length;
-    this.element.textContent = `No answer from ${nodesNamed(nodes)}: ${this.what}`;
+    fill(this.element, nodes.length ? warning(`${unanswered(nodes)}: ${this.what}`) : null);
   }
 }
 
@@ -99,19 +96,6 @@ export const copied = (name, text) => h("div", { class: "same" }, h("span", { cl
 /** Several lines to copy. */
 export const snippet = (title, text) =>
   h("div", { class: "snippet" }, h("div", { class: "bar" }, h("h3", {}, title), copyButton(title, text)), h("pre", { tabindex: "0" }, text));
-
-/** How to do the same on the command line and over HTTP. */
-export function equivalent(command, request) {
-  return h("details", { class: "equivalent" }, h("summary", {}, "Command line and API"),
-    [command].flat().map((each) => copied("CLI", each)), [request].flat().filter(Boolean).map((each) => copied("HTTP", each)));
-}
-
-/** A word as the shell takes it. */
-export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
-
-/** A command that asks the console's node: `command(state, "topic delete", name, "--yes")`. Words that are not set are left out. */
-export const command = (state, name, ...words) =>
-  ["dragoman", name, ...words.flat().filter((each) => each !== null && each !== undefined && each !== false).map(shell), "--server", shell(state.server)].join(" ");
 
 export function toast(text, kind = "plain") {
   let box = document.querySelector(".toasts");

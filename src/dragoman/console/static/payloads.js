@@ -6,12 +6,3 @@ export const ORIGINS = ["rocketmq.RETRY_TOPIC", "rocketmq.DLQ_ORIGIN_TOPIC", "dr
 export const text = (payload) => (payload === null ? "null" : payload.encoding === "base64" ? `${payload.size} bytes, not text` : String(payload.data));
 export const preview = (payload) => { const shown = text(payload); return shown.length > 120 ? `${shown.slice(0, 120)}…` : shown; };
 export const headerOf = (row, names) => row.headers.find((each) => names.includes(each.name) && each.value?.encoding === "text")?.value.data ?? "";
-
-export function pretty(payload) {
-  const shown = text(payload);
-  try {
-    return JSON.stringify(JSON.parse(shown), null, 2);
-  } catch {
-    return shown;
-  }
-}

@@ -175,7 +175,7 @@ export class Table {
       {},
       this.columns.map((column) => {
         const value = column.of(row);
-        const shown = column.show ? column.show(value, row) : isMissing(value) ? NOTHING : value;
+        const shown = column.show ? column.show(value, row) : isMissing(value) || value === "" ? NOTHING : value;
         return h("td", { class: column.isNumber ? "number" : null, "data-title": column.title }, h("div", {}, shown));
       }),
     );

@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.pipelines.state import Progress, Report
+from dragoman.plural import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
     (place / "profile.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)))
     (place / "profile.html").write_text(profile_report.html(found))
     (place / "profile.txt").write_text(profile_report.text(found))
-    note = f"{found.records} records; see {place / 'profile.html'}"
+    note = f"{plural(found.records, 'record')}; see {place / 'profile.html'}"
     report(Progress(part="profile", rows=found.records, batches=1, lag_records=0, note=note))
 
 

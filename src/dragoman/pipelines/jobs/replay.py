@@ -22,6 +22,7 @@ from dragoman.limits import REPLAY_BATCH_RECORDS
 from dragoman.operating_system import platforms
 from dragoman.pipelines.jobs.tier_manifest import sync_directory
 from dragoman.pipelines.state import Progress, Report
+from dragoman.plural import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,8 +174,8 @@ def _make_target(client: BlockingKafkaClient, plan: Plan, options: Options) -> N
         count = needed
     if options.topic and options.partitions == "keep" and count < needed:
         raise ConfigError(
-            f"topic {options.to!r} has {count} partitions, {options.topic!r} has {needed}: set "
-            "partitions to 'key', or add partitions"
+            f"topic {options.to!r} has {plural(count, 'partition')}, {options.topic!r} has"
+            f" {needed}: set partitions to 'key', or add partitions"
         )
 
 

@@ -23,6 +23,7 @@ from dragoman.pipelines.jobs.tier_manifest import (
     wanted_ranges,
 )
 from dragoman.pipelines.state import Progress, Report
+from dragoman.plural import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ def run(spark: SparkSession, options: Options, report: Report) -> None:
             twin.save(manifest)
         left = sum(each.end - each.start for each in wanted)
         rows = batches = 0
-        note = f"{swept} files of a killed run were deleted" if swept else ""
+        note = f"deleted {plural(swept, 'file')} of a killed run" if swept else ""
         report(_progress(rows, batches, left, note))
         for wave in _waves(spark, wanted, source, manifest.topic_id, stored, twin, options):
             manifest = manifest.with_ranges(wave)

@@ -43,6 +43,7 @@ from dragoman.limits import (
 )
 from dragoman.log.batch import Record, build_batch
 from dragoman.outcome import acknowledged, pause
+from dragoman.plural import plural
 from dragoman.protocols.minibroker.constants import OFFSET_MAX, TOPIC_CONFIG
 from dragoman.protocols.minibroker.storage import Damage, Source, StoredRecord, scan
 from dragoman.replication.replica import Replica
@@ -217,8 +218,8 @@ class Importer:
         found = len(self._broker.image.topics[topic.name].partitions)
         if found != count:
             raise SourceError(
-                f"topic {topic.name!r} has {found} partitions here and {count} there: keys would "
-                "map to other partitions"
+                f"topic {topic.name!r} has {plural(found, 'partition')} here and {count} there:"
+                " keys would map to other partitions"
             )
 
     async def _import_partition(
@@ -359,7 +360,7 @@ def _checked(topic: SourceTopic, commit: SourceCommit) -> tuple[GroupId, int]:
         raise SourceError(f"{commit.path}: {text!r} is not an offset")
     if commit.partition >= topic.partition_count:
         raise SourceError(
-            f"{commit.path}: topic {topic.name!r} has {topic.partition_count} partitions"
+            f"{commit.path}: topic {topic.name!r} has {plural(topic.partition_count, 'partition')}"
         )
     if not commit.group:
         raise SourceError(f"{commit.path}: committed by a group without a name")

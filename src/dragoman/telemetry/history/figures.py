@@ -9,9 +9,11 @@ becomes a rate, a mean and a high quantile of what was added in the interval.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.limits import (
     HISTORY_GROUP_SERIES_MAX,
@@ -40,7 +42,7 @@ BUDGETS: Final[dict[Budget, int]] = {
 }
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class Figure(msgspec.Struct, frozen=True):
     name: str
     unit: str
     help: str
@@ -72,298 +74,220 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return (key[0], *(OTHERS for _ in key[1:]))
 
 
-_Direction: TypeAlias = Literal["in", "out"]
-_Amount: TypeAlias = Literal["bytes", "records"]
-_DIRECTIONS: Final[tuple[_Direction, ...]] = ("in", "out")
-_AMOUNTS: Final[tuple[_Amount, ...]] = ("bytes", "records")
+_rate = partial(Figure, form="rate")
+_by_protocol = partial(_rate, labels=("protocol",))
+#: The largest of the samples and of the nodes.
+_largest = partial(Figure, over_time="max", over_nodes="max")
+#: Nodes stay apart.
+_of_node = partial(Figure, over_nodes=None)
+_of_group = partial(Figure, labels=("group",), over_time="max", subject="group", budget="group")
+_of_capture = partial(Figure, labels=("capture",), over_time="max", subject="capture")
+_of_pipeline = partial(Figure, labels=("pipeline",), subject="pipeline")
 
 
-def _traffic(direction: _Direction, what: _Amount) -> tuple[Figure, ...]:
+def _traffic(direction: Literal["in", "out"], what: Literal["bytes", "records"]) -> list[Figure]:
+    """Of all topics together, and by topic."""
     verb = "wrote" if direction == "in" else "read"
-    metric, unit = f"topic_{what}_total", f"{what} per second"
-    name = f"{what}_{direction}_per_second"
-    where = ("direction", direction)
-    return (
-        Figure(
-            name=name,
-            unit=unit,
-            help=f"What clients of a protocol {verb}.",
-            metric=metric,
-            form="rate",
-            labels=("protocol",),
-            where=where,
-        ),
-        Figure(
-            name=f"topic_{name}",
-            unit=unit,
-            help=f"What clients of a protocol {verb}, by topic.",
-            metric=metric,
-            form="rate",
-            labels=("topic", "protocol"),
-            where=where,
-            subject="topic",
-            budget="topic traffic",
-        ),
+    name, unit = f"{what}_{direction}_per_second", f"{what} per second"
+    total = _by_protocol(
+        name,
+        unit,
+        f"What clients of a protocol {verb}.",
+        f"topic_{what}_total",
+        where=("direction", direction),
     )
+    by_topic = replace(
+        total,
+        name=f"topic_{name}",
+        help=f"What clients of a protocol {verb}, by topic.",
+        labels=("topic", "protocol"),
+        subject="topic",
+        budget="topic traffic",
+    )
+    return [total, by_topic]
 
 
-def _distribution(name: str, metric: str, unit: str, text: str, *labels: str) -> tuple[Figure, ...]:
+def _distribution(name: str, metric: str, unit: str, text: str, *labels: str) -> list[Figure]:
     """The mean and a high quantile."""
-    return (
-        Figure(
-            name=f"{name}_mean_{unit}",
-            unit=unit,
-            help=f"{text}, mean.",
-            metric=metric,
-            form="mean",
-            labels=labels,
-            over_nodes=None,
-        ),
-        Figure(
-            name=f"{name}_p99_{unit}",
-            unit=unit,
-            help=f"{text}, 99th percentile within its bucket.",
-            metric=metric,
-            form="p99",
-            labels=labels,
-            over_time="max",
-            over_nodes="max",
-        ),
+    mean = _of_node(f"{name}_mean_{unit}", unit, f"{text}, mean.", metric, "mean", labels)
+    high = _largest(
+        f"{name}_p99_{unit}",
+        unit,
+        f"{text}, 99th percentile within its bucket.",
+        metric,
+        "p99",
+        labels,
     )
-
-
-def _gauge(
-    name: str,
-    unit: str,
-    text: str,
-    *,
-    over_time: Literal["mean", "max"] = "mean",
-    over_nodes: Literal["sum", "max"] | None = "sum",
-    metric: str = "",
-) -> Figure:
-    return Figure(
-        name=name,
-        unit=unit,
-        help=text,
-        metric=metric or name,
-        over_time=over_time,
-        over_nodes=over_nodes,
-    )
-
-
-def _of_capture(
-    name: str,
-    unit: str,
-    text: str,
-    *,
-    form: Form = "value",
-    over_time: Literal["mean", "max"] = "max",
-    metric: str = "",
-) -> Figure:
-    return Figure(
-        name=name,
-        unit=unit,
-        help=text,
-        metric=metric or name,
-        form=form,
-        labels=("capture",),
-        over_time=over_time,
-        subject="capture",
-    )
+    return [mean, high]
 
 
 _FIGURES: Final = (
-    Figure(
-        name="requests_per_second",
-        unit="requests per second",
-        help="Requests that were answered.",
-        metric="requests_total",
-        form="rate",
-        labels=("protocol",),
+    _by_protocol(
+        "requests_per_second",
+        "requests per second",
+        "Requests that were answered.",
+        "requests_total",
     ),
-    Figure(
-        name="request_errors_per_second",
-        unit="errors per second",
-        help="Errors in answers.",
-        metric="request_errors_total",
-        form="rate",
-        labels=("protocol",),
+    _by_protocol(
+        "request_errors_per_second",
+        "errors per second",
+        "Errors in answers.",
+        "request_errors_total",
     ),
     *_distribution(
         "request", "request_seconds", "seconds", "Time of requests that did not wait", "protocol"
     ),
-    *(
-        figure
-        for direction in _DIRECTIONS
-        for what in _AMOUNTS
-        for figure in _traffic(direction, what)
-    ),
+    *_traffic("in", "bytes"),
+    *_traffic("in", "records"),
+    *_traffic("out", "bytes"),
+    *_traffic("out", "records"),
     Figure(
-        name="topic_log_bytes",
-        unit="bytes",
-        help="Size of a topic: of the partitions that the node leads.",
-        metric="topic_log_bytes",
+        "topic_log_bytes",
+        "bytes",
+        "Size of a topic: of the partitions that the node leads.",
+        "topic_log_bytes",
         labels=("topic",),
         subject="topic",
         budget="topic size",
     ),
-    Figure(
-        name="group_lag_records",
-        unit="records",
-        help="Records that a group has not committed, of all topics.",
-        metric="group_lag_records",
-        labels=("group",),
-        over_time="max",
-        subject="group",
-        budget="group",
+    _of_group(
+        "group_lag_records",
+        "records",
+        "Records that a group has not committed, of all topics.",
+        "group_lag_records",
     ),
-    Figure(
-        name="group_lag_seconds",
-        unit="seconds",
-        help="Age of the oldest record that a group has not committed.",
-        metric="group_lag_seconds",
-        labels=("group",),
+    _of_group(
+        "group_lag_seconds",
+        "seconds",
+        "Age of the oldest record that a group has not committed.",
+        "group_lag_seconds",
         combined="max",
-        over_time="max",
         over_nodes="max",
-        subject="group",
-        budget="group",
     ),
     Figure(
-        name="connections",
-        unit="connections",
-        help="Open connections by listener; listeners are named after their protocols.",
-        metric="connections",
+        "connections",
+        "connections",
+        "Open connections by listener; listeners are named after their protocols.",
+        "connections",
         labels=("listener",),
     ),
-    Figure(
-        name="connections_refused_per_second",
-        unit="connections per second",
-        help="Connections closed because there were too many.",
-        metric="connections_refused_total",
-        form="rate",
+    _rate(
+        "connections_refused_per_second",
+        "connections per second",
+        "Connections closed because there were too many.",
+        "connections_refused_total",
     ),
     *_distribution("loop_lag", "loop_lag_seconds", "seconds", "How late the event loop ran"),
-    Figure(
-        name="journal_syncs_per_second",
-        unit="syncs per second",
-        help="Durable writes to the journal.",
-        metric="journal_sync_seconds",
-        form="rate",
+    _rate(
+        "journal_syncs_per_second",
+        "syncs per second",
+        "Durable writes to the journal.",
+        "journal_sync_seconds",
     ),
     *_distribution(
         "journal_sync", "journal_sync_seconds", "seconds", "Time of a write to the journal"
     ),
     *_distribution("journal_group", "journal_group_bytes", "bytes", "Bytes of a journal group"),
-    _gauge(
+    _of_node(
         "in_flight_bytes",
         "bytes",
         "Memory of requests and replies in flight.",
+        "in_flight_bytes",
         over_time="max",
-        over_nodes=None,
     ),
-    _gauge(
+    _of_node(
         "memory_budget_bytes",
         "bytes",
         "What requests and replies in flight may hold.",
-        over_nodes=None,
+        "memory_budget_bytes",
     ),
-    Figure(
-        name="cpu_cores",
-        unit="cores",
-        help="Processor time per second of the node's process; 1 is a whole core.",
-        metric="process_cpu_seconds_total",
+    _of_node(
+        "cpu_cores",
+        "cores",
+        "Processor time per second of the node's process; 1 is a whole core.",
+        "process_cpu_seconds_total",
         form="rate",
-        over_nodes=None,
     ),
-    _gauge(
+    _of_node(
         "resident_memory_bytes",
         "bytes",
         "Resident memory of the node's process.",
-        metric="process_resident_memory_bytes",
-        over_nodes=None,
+        "process_resident_memory_bytes",
     ),
-    _gauge(
+    _of_node(
         "disk_free_bytes",
         "bytes",
         "Free bytes of the data directory's file system.",
-        over_nodes=None,
+        "disk_free_bytes",
     ),
-    _gauge("log_bytes", "bytes", "Bytes of all segments.", over_nodes=None),
-    _gauge(
+    _of_node("log_bytes", "bytes", "Bytes of all segments.", "log_bytes"),
+    Figure(
         "under_replicated_partitions",
         "partitions",
         "Partitions led by the node of which a replica is out of sync.",
+        "under_replicated_partitions",
         over_time="max",
     ),
-    _gauge(
+    _largest(
         "offline_partitions",
         "partitions",
         "Partitions of the cluster without a leader.",
-        over_time="max",
-        over_nodes="max",
+        "offline_partitions",
     ),
-    Figure(
-        name="replica_lag_records",
-        unit="records",
-        help="Records by which a follower is behind a partition, at most.",
-        metric="replica_lag_records",
+    _largest(
+        "replica_lag_records",
+        "records",
+        "Records by which a follower is behind a partition, at most.",
+        "replica_lag_records",
         labels=("follower",),
         combined="max",
-        over_time="max",
+    ),
+    _rate(
+        "in_sync_changes_per_second",
+        "changes per second",
+        "Changes of in-sync sets in the cluster.",
+        "in_sync_changes_total",
         over_nodes="max",
     ),
-    Figure(
-        name="in_sync_changes_per_second",
-        unit="changes per second",
-        help="Changes of in-sync sets in the cluster.",
-        metric="in_sync_changes_total",
-        form="rate",
-        over_nodes="max",
-    ),
-    _gauge(
-        "metadata_term",
-        "term",
-        "Term of the metadata's leader.",
-        over_time="max",
-        over_nodes="max",
-    ),
-    Figure(
-        name="metadata_leader_changes_per_second",
-        unit="changes per second",
-        help="Elected leaders of the metadata.",
-        metric="metadata_leader_changes_total",
-        form="rate",
+    _largest("metadata_term", "term", "Term of the metadata's leader.", "metadata_term"),
+    _rate(
+        "metadata_leader_changes_per_second",
+        "changes per second",
+        "Elected leaders of the metadata.",
+        "metadata_leader_changes_total",
         over_nodes="max",
     ),
     _of_capture(
         "capture_rows_per_second",
         "rows per second",
         "Rows captured.",
-        form="rate",
+        "capture_rows_total",
+        "rate",
         over_time="mean",
-        metric="capture_rows_total",
     ),
-    _of_capture("capture_retained_bytes", "bytes", "WAL that the database retains."),
-    _of_capture("capture_lag_bytes", "bytes", "WAL that is not captured yet."),
-    _of_capture("capture_lag_seconds", "seconds", "Age of the last captured change."),
-    Figure(
-        name="pipeline_rows_per_second",
-        unit="rows per second",
-        help="Rows that a pipeline has processed.",
-        metric="pipeline_rows_total",
+    _of_capture(
+        "capture_retained_bytes",
+        "bytes",
+        "WAL that the database retains.",
+        "capture_retained_bytes",
+    ),
+    _of_capture("capture_lag_bytes", "bytes", "WAL that is not captured yet.", "capture_lag_bytes"),
+    _of_capture(
+        "capture_lag_seconds", "seconds", "Age of the last captured change.", "capture_lag_seconds"
+    ),
+    _of_pipeline(
+        "pipeline_rows_per_second",
+        "rows per second",
+        "Rows that a pipeline has processed.",
+        "pipeline_rows_total",
         form="rate",
-        labels=("pipeline",),
-        subject="pipeline",
     ),
-    Figure(
-        name="pipeline_lag_records",
-        unit="records",
-        help="Records that a pipeline has not read yet.",
-        metric="pipeline_lag_records",
-        labels=("pipeline",),
+    _of_pipeline(
+        "pipeline_lag_records",
+        "records",
+        "Records that a pipeline has not read yet.",
+        "pipeline_lag_records",
         over_time="max",
-        subject="pipeline",
     ),
 )
 

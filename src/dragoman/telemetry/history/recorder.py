@@ -4,7 +4,7 @@ A sample begins when the wall clock reaches a multiple of its step, so that the 
 are of the same times. What takes long is done in slices of half a millisecond with pauses between
 them. A sample that is not over when the next one is due takes its place: the next one is left out.
 
-Nothing is written while the disk is full. The node works on without what the files refuse; the
+Nothing is written while the disk is full. What the files refuse is lost to them only: the
 samples are in memory all the same.
 """
 

@@ -51,7 +51,7 @@ async def _records(events: AsyncIterator[Any], count: int) -> list[dict[str, Any
     return found
 
 
-async def _progress(events: AsyncIterator[Any], **expected: int) -> dict[str, int]:
+async def _progress(events: AsyncIterator[Any], **expected: int) -> dict[str, Any]:
     """The first progress with these counters."""
     async with asyncio.timeout(60):
         while True:
@@ -208,3 +208,46 @@ async def test_large_records_are_looked_at_in_turns_of_their_own() -> None:
     )
     assert tail.scanned == 10
     assert turns.count >= 10
+
+
+# ---- interruptions
+
+
+async def test_interrupted_tail_continues_where_it_was(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="interrupted", partitions=2))
+    await client.create_topic(NewTopic(name="beside", partitions=1))
+    topics = ("interrupted", "beside")
+    async with served.browser().tail(*topics) as events:
+        began = await _progress(events)
+    await write(client, "interrupted", [NewRecord(value=b"missed")], 1)
+    await write(client, "beside", [NewRecord(value=b"missed, too")])
+    positions = began["positions"]
+    assert positions == {"interrupted": {"0": 0, "1": 0}, "beside": {"0": 0}}
+    async with served.browser().tail(*topics, positions=positions) as events:
+        shown = await _records(events, 2)
+        counted = await _progress(events, scanned=2)
+    assert {each["value"]["text"] for each in shown} == {"missed", "missed, too"}
+    assert counted["positions"] == {"interrupted": {"0": 0, "1": 1}, "beside": {"0": 1}}
+
+
+async def test_tail_that_was_interrupted_for_too_long_says_what_it_passed_over(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="long", partitions=1))
+    batch = [Record(value=b"x")] * 10_001
+    for _ in range(2):
+        await write_batch(client, TopicPartition("long", 0), batch)
+    async with served.browser().tail("long", positions={"long": {"0": 0}}) as events:
+        passed = await _progress(events)
+    assert (passed["skipped"], passed["positions"]) == (20_002, {"long": {"0": 20_002}})
+
+
+async def test_positions_behind_the_end_are_the_end(
+    client: KafkaClient, served: RunningConsole
+) -> None:
+    await client.create_topic(NewTopic(name="shrunk", partitions=1))
+    positions = {"shrunk": {"0": 7, "9": 1}, "unknown": {"0": 1}}
+    async with served.browser().tail("shrunk", positions=positions) as events:
+        assert (await _progress(events))["positions"] == {"shrunk": {"0": 0}}

@@ -139,7 +139,7 @@ class Schemas(msgspec.Struct, frozen=True, kw_only=True):
     form: Form | None = None
     decoder: Decoder | None = None
     reason: str = ""
-    #: Whether none is pinned, which is nothing to tell about.
+    #: Whether none is pinned, which needs no note.
     is_absent: bool = False
 
 

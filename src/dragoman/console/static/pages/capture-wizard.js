@@ -1,10 +1,11 @@
 // Adds a capture in four steps: the address, what the database says, what is captured, a summary.
 
 import { post } from "../api.js";
+import { command, equivalent, option, request } from "../commands.js";
 import { action, choice, field, readOnlyNote } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { drawFindings } from "../findings.js";
-import { equivalent, link, problem, shell, to, toast } from "../parts.js";
+import { link, problem, to, toast } from "../parts.js";
 import { TablePicker, listed } from "../table-picker.js";
 
 const STEPS = ["Address", "Check", "What is captured", "Summary"];
@@ -56,16 +57,12 @@ export async function showWizard(place, { state, signal }) {
     return { name: name.value, dsn: address(), tables: chosen, envelope: envelope.value, snapshot: snapshot.value, partitions: Number(partitions.value) };
   }
 
+  const unless = (usual, input) => (input.value === usual ? null : input.value);
+
   /** The address is on the standard input where it has a password. */
-  function command() {
-    const isTyped = kind.value === "typed";
-    const dsn = isTyped ? "-" : shell(address());
-    const words = ["dragoman cdc add", shell(name.value || "NAME"), "--dsn", dsn, "--tables", shell(listed(tables.value).join(",") || "TABLES")];
-    if (envelope.value !== "pgcdc") words.push("--envelope", envelope.value);
-    if (snapshot.value !== "initial") words.push("--snapshot", snapshot.value);
-    if (partitions.value !== "8") words.push("--partitions", partitions.value);
-    return [...words, "--server", state.server].join(" ");
-  }
+  const addCommand = () => command(state, "cdc add", name.value || "NAME", "--dsn", kind.value === "typed" ? "-" : address(),
+    "--tables", listed(tables.value).join(",") || "TABLES", option("--envelope", unless("pgcdc", envelope)),
+    option("--snapshot", unless("initial", snapshot)), option("--partitions", unless("8", partitions)));
 
   async function check(chosen) {
     fill(said, h("p", { class: "muted" }, "Asking the database…"));
@@ -99,7 +96,7 @@ export async function showWizard(place, { state, signal }) {
     title.textContent = `${step + 1}. ${STEPS[step]}`;
     fill(said);
     fill(content, DRAW[step]());
-    fill(same, equivalent(command(), `POST ${state.server}/api/v1/captures`));
+    fill(same, equivalent(addCommand(), request(state, "POST", "api/v1/captures")));
     if (step) title.focus();
     if (step === 2 && !state.isReadOnly) picker.load(definition(["*"]));
   }
@@ -124,13 +121,13 @@ export async function showWizard(place, { state, signal }) {
       field("Tables", tables, "schema.table, one to a line or separated by commas; * and ? match, the schema is public by default."),
       h("div", { class: "form" }, field("Envelope", envelope), field("Begin with", snapshot), field("Partitions of new topics", partitions)),
       readOnlyNote(state),
-      h("div", { class: "actions" }, back(), h("button", { class: "primary", disabled: state.isReadOnly }, "Check and go on")),
+      h("div", { class: "actions" }, back(), h("button", { class: "primary", disabled: state.isReadOnly }, "Check and continue")),
     ],
     () => [
       h("p", {}, "This will be added. It creates a publication and a replication slot in the database, from which WAL is retained until it is captured."),
       h("pre", {}, JSON.stringify({ ...definition(listed(tables.value)), dsn: address(false) }, null, 2)),
       h("p", { class: "muted" }, "The same on the command line", kind.value === "typed" ? ", with the address on the standard input:" : ":"),
-      h("pre", {}, command()),
+      h("pre", {}, addCommand()),
       h("div", { class: "actions" }, back(), action(state, "Add the capture", async () => {
         await post("api/v1/captures", definition(listed(tables.value)), signal);
         toast(`${name.value} is added.`);

@@ -1,16 +1,20 @@
 // Captures of databases, and one of them.
 
 import { api, get, post, query, remove } from "../api.js";
+import { Chart } from "../chart.js";
+import { command, equivalent, option, request } from "../commands.js";
 import { action, change, checkbox, field, toolbar } from "../dialogs.js";
-import { fill, h } from "../dom.js";
+import { drawn, fill, h } from "../dom.js";
+import { figuresOf } from "../figures.js";
 import { drawFindings } from "../findings.js";
 import { bytes, duration, number, rate } from "../format.js";
 import { OverTime } from "../over-time.js";
-import { badge, card, command, equivalent, facts, figure, link, problem, shell, to, toast, warning } from "../parts.js";
+import { badge, card, facts, figure, link, problem, to, toast, warning } from "../parts.js";
 import { Table } from "../table.js";
 import { showWizard } from "./capture-wizard.js";
 
 const KINDS = { streaming: "good", snapshotting: "good", starting: "plain", paused: "warn", waiting: "warn", failed: "bad", stopped: "bad" };
+const OVER_TIME = ["capture_rows_per_second", "capture_retained_bytes", "capture_lag_bytes", "capture_lag_seconds"];
 // What is left out of a status is at its default.
 const STATUS = { problem: "", lsn: "", lag_bytes: -1, lag_s: -1, retained_bytes: -1, rows: 0, rows_per_s: 0, tables: [], warnings: [] };
 const filled = (capture) => ({ ...capture, status: { ...STATUS, ...capture.status } });
@@ -38,7 +42,7 @@ async function showList(place, { state, signal }) {
   );
   const add = h("button", { class: "primary", onclick: () => { location.hash = "#/captures/+add"; } }, "Add a capture");
   fill(place, h("h1", {}, "Captures"), h("p", { class: "muted" }, "Changes of PostgreSQL’s rows, as records of topics."), h("div", { class: "bar" }, add), table.element,
-    equivalent(`dragoman cdc status --server ${state.server}`, `GET ${state.server}/api/v1/captures`));
+    equivalent(command(state, "cdc status"), request(state, "GET", "api/v1/captures")));
   const refresh = async () => table.show((await get("lists/captures", signal)).items.map(filled));
   await refresh();
   return { refresh };
@@ -63,15 +67,17 @@ async function showCapture(place, { parts, state, signal }) {
     ],
     { label: "Snapshot by table", empty: "No snapshot is being made." },
   );
-  const overTime = new OverTime(
-    [
-      { title: "Rows captured", figures: { capture_rows_per_second: "rows" }, show: rate(number) },
-      { title: "Retained WAL", figures: { capture_retained_bytes: "retained", capture_lag_bytes: "not captured yet" }, show: bytes, base: 1024 },
-      { title: "Behind the database", figures: { capture_lag_seconds: "age of the last change" }, show: age, base: 60 },
-    ],
-    { capture: name },
-    signal,
-  );
+  const charts = {
+    rows: new Chart("Rows captured", rate(number)),
+    wal: new Chart("WAL", bytes, 1024),
+    behind: new Chart("Behind the database", duration, 60),
+  };
+  const overTime = new OverTime("Over time", charts, async (from) => {
+    const found = (await figuresOf({ names: OVER_TIME, from }, signal)).where("capture", name);
+    charts.rows.draw(found.times, [found.sum("capture_rows_per_second", "rows")]);
+    charts.wal.draw(found.times, [found.sum("capture_retained_bytes", "retained"), found.sum("capture_lag_bytes", "not captured yet")]);
+    charts.behind.draw(found.times, [found.sum("capture_lag_seconds", "age of the last change")]);
+  });
   const check = action(state, "Check the database", async () => {
     fill(findings, h("p", { class: "muted" }, "Asking the database…"));
     try {
@@ -84,11 +90,11 @@ async function showCapture(place, { parts, state, signal }) {
     overTime.element,
     card("Snapshot by table", progress.element),
     h("div", { class: "cards" }, card("Definition", definition), card("What the database says", h("div", { class: "bar" }, check), findings)),
-    equivalent(`dragoman cdc status ${shell(name)} --server ${state.server}`, `GET ${state.server}/${path}`));
+    equivalent(command(state, "cdc status", name), request(state, "GET", path)));
 
-  let drawn = "";
+  let capture = null;
   async function refresh() {
-    const capture = filled(await get(path, signal));
+    capture = filled(await get(path, signal));
     const status = capture.status;
     fill(figures,
       figure("State", badge(status.state, KINDS[status.state]), capture.node === null ? "no node runs it" : `on node ${capture.node}`),
@@ -99,15 +105,11 @@ async function showCapture(place, { parts, state, signal }) {
       figure("Restarts", number(capture.restarts)));
     fill(wrong, status.problem ? problem({ message: status.problem }) : null, status.warnings.map((each) => warning(each)));
     progress.show(status.tables);
-    const key = JSON.stringify([capture.paused, capture.definition, capture.principal]);
-    if (key !== drawn) {
-      drawn = key;
-      fill(definition, drawDefinition(capture));
-      fill(actions, toolbar(state, drawActions(capture)));
-    }
+    drawn(definition, [capture.definition, capture.principal, status.lsn], () => drawDefinition(capture));
+    drawn(actions, capture.paused, () => toolbar(state, drawActions()));
   }
 
-  function drawActions(capture) {
+  function drawActions() {
     const send = async (body, said) => {
       await post(`${path}/commands`, body, signal);
       return said;
@@ -120,7 +122,7 @@ async function showCapture(place, { parts, state, signal }) {
         }, { isMain: true })
         : action(state, "Pause", () => pause(send)),
       action(state, "Snapshot", () => snapshot(send)),
-      action(state, "Rewind", () => rewind(capture, send), { isDangerous: true }),
+      action(state, "Rewind", () => rewind(send), { isDangerous: true }),
       action(state, "Remove", () => removeCapture(), { isDangerous: true }),
     ];
   }
@@ -145,12 +147,12 @@ async function showCapture(place, { parts, state, signal }) {
         field("Tables", tables, "Separated by commas; empty: all."),
       ],
       apply: () => send({ command: "snapshot", tables: chosen() }, "The snapshot begins."),
-      command: () => command(state, "cdc snapshot", name, chosen().length ? ["--tables", chosen().join(",")] : []),
+      command: () => command(state, "cdc snapshot", name, option("--tables", chosen().join(","))),
       verb: "Snapshot", onDone: refresh,
     });
   }
 
-  function rewind(capture, send) {
+  function rewind(send) {
     const lsn = h("input", { name: "lsn", placeholder: "0/16B3748", required: true, pattern: "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}" });
     change({
       title: `Capture changes of ${name} again`,

@@ -1,12 +1,14 @@
 // The cluster: who leads, what is in sync, what is damaged, and changes of nodes and replicas.
 
 import { api, get, post, remove } from "../api.js";
-import { Nothing, action, change, choice, difference, field, toolbar } from "../dialogs.js";
 import { Chart } from "../chart.js";
+import { command, equivalent, option, request } from "../commands.js";
+import { Nothing, action, change, choice, difference, field, toolbar } from "../dialogs.js";
 import { drawn, fill, h } from "../dom.js";
-import { figuresOf, newestOf, rangeChoice } from "../figures.js";
-import { NOTHING, bytes, compact, isMissing, number, plural } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, problem, settled, to } from "../parts.js";
+import { figuresOf, newestOf } from "../figures.js";
+import { NOTHING, bytes, compact, isMissing, number, plural, sum } from "../format.js";
+import { OverTime } from "../over-time.js";
+import { badge, card, explained, facts, figure, link, problem, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 import { showSettings } from "./node-settings.js";
 import { setting } from "./setting-change.js";
@@ -26,16 +28,12 @@ async function showCluster(place, { state, signal }) {
   const settings = h("div", {});
   const listeners = h("div", {});
   let cluster = null;
-  let range = "-1h";
-  const shownRange = rangeChoice((value) => {
-    range = value;
-    drawCharts().catch(() => {});
-  });
   const charts = {
     sync: new Chart("Changes of in-sync sets and of the metadata's leader, a minute", compact),
     behind: new Chart("Partitions under-replicated and without a leader", compact),
     lag: new Chart("Followers behind by at most, in records", compact),
   };
+  const overTime = new OverTime("Over time", charts, drawCharts);
   const nodes = new Table([
     { name: "node", title: "Node", of: (row) => row.node_id, show: (id, row) => [`node ${id} `, row.isLeader ? badge("leads the metadata") : ""] },
     { name: "state", title: "State", of: (row) => (row.alive ? "alive" : "not alive"), show: (text, row) => badge(text, row.alive ? "good" : "bad") },
@@ -47,7 +45,7 @@ async function showCluster(place, { state, signal }) {
     { name: "settings", title: "Settings", isPlain: true, of: () => null, show: (_, row) => link(to("cluster", "settings", String(row.node_id)), "Settings") },
     { name: "level", title: "Supports level", of: (row) => row.feature_level, isNumber: true },
     state.isReadOnly ? null : { name: "act", title: "Actions", isPlain: true, of: () => null, show: (_, row) => h("div", { class: "row-actions" },
-      action(state, "Relieve", () => relieve(state, row, refresh), { help: "Other nodes take over what it leads" }),
+      action(state, "Relieve", () => relieve(state, row, cluster, refresh), { help: "Other nodes take over what it leads" }),
       action(state, "Drain", () => drain(state, row, cluster, refresh), { help: "Move its replicas to other nodes" }),
       action(state, "Remove", () => removeNode(state, row, refresh), { isDangerous: true })) },
   ].filter(Boolean), { label: "Nodes", key: (row) => row.node_id });
@@ -59,20 +57,19 @@ async function showCluster(place, { state, signal }) {
       action(state, "Transfer metadata", () => transfer(state, cluster, refresh)),
       action(state, "Add node", () => addNode(state, refresh)))),
     said, figures, card("Nodes", nodes.element),
-    h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", {}, "Over time"), h("label", { class: "inline" }, "Charts of", shownRange)),
-      h("div", { class: "charts" }, Object.values(charts).map((each) => each.element))),
-    card("Moves in progress", moving), card("Partitions that want attention", partitions),
+    overTime.element, card("Moves in progress", moving), card("Partitions that want attention", partitions),
     card("Damage on the answering node", damage), card("Settings changed at run time", settings), card("Listeners", listeners),
-    equivalent([`dragoman cluster status --server ${state.server}`, `dragoman cluster reassign --topic NAME --nodes 1,2,3 --server ${state.server}`, `dragoman config set KEY=VALUE --server ${state.server}`],
-      [`GET ${state.server}/api/v1/cluster`, `GET ${state.server}/api/v1/cluster/settings`, `GET ${state.server}/api/v1/damage`]));
+    equivalent([command(state, "cluster status"), command(state, "cluster reassign", "--topic", "NAME", "--nodes", "1,2,3"), command(state, "config set", "KEY=VALUE")],
+      [request(state, "GET", "api/v1/cluster"), request(state, "GET", "api/v1/cluster/settings"), request(state, "GET", "api/v1/damage")]));
 
-  async function drawCharts() {
-    const { value: found } = await settled(figuresOf({ names: OVER_TIME, from: range }, signal));
-    if (!found) return;
+  async function drawCharts(from) {
+    const { value: found, error } = await settled(figuresOf({ names: OVER_TIME, from }, signal));
+    if (error) return explained(error);
     const perMinute = (column) => ({ ...column, values: column.values.map((each) => (isMissing(each) ? null : each * 60)) });
     charts.sync.draw(found.times, [perMinute(found.sum("in_sync_changes_per_second", "in-sync changes")), perMinute(found.sum("metadata_leader_changes_per_second", "leader changes"))]);
     charts.behind.draw(found.times, [found.sum("under_replicated_partitions", "under-replicated"), found.sum("offline_partitions", "without leader")]);
     charts.lag.draw(found.times, found.by("replica_lag_records", "follower").map((each) => ({ ...each, name: `node ${each.name}` })));
+    return null;
   }
 
   async function refresh() {
@@ -106,7 +103,7 @@ async function showCluster(place, { state, signal }) {
       fill(listeners, facts(cluster.nodes.map((each) => [`Node ${each.node_id}`,
         each.listeners.length ? each.listeners.map((one) => [h("code", {}, `${one.name} ${one.advertised ?? one.bound}`), " "]) : "none is known"])));
     }
-    await drawCharts();
+    await overTime.refresh();
   }
   await refresh();
   return { refresh };
@@ -124,9 +121,9 @@ function movesOf(state, cluster, refresh) {
   })), cluster.moving > found.length ? h("p", { class: "muted" }, `and ${number(cluster.moving - found.length)} more`) : null,
   action(state, "Cancel all moves", () => change({
     title: "Cancel all moves",
-    check: async () => h("p", {}, `${plural(cluster.moving, "partition")} return to the replicas that they have now. What was copied is deleted.`),
+    check: async () => h("p", {}, `${plural(cluster.moving, "move")} will be undone: the replicas stay where they are now, and what was copied is deleted.`),
     apply: async () => `${plural((await repeated("moves", { cancel: true })).length, "move")} cancelled.`,
-    command: () => `dragoman cluster reassign --cancel --server ${state.server}`,
+    command: () => command(state, "cluster reassign", "--cancel"),
     verb: "Cancel them", isDangerous: true, onDone: refresh,
   }), { isDangerous: true })];
 }
@@ -206,32 +203,42 @@ function move(state, refresh) {
       const found = await get(api("topics", asked.topic));
       const some = found.partitions.filter((each) => asked.partition === null || each.partition === asked.partition);
       if (!some.length) throw new Error("there is no such partition");
-      const size = some.reduce((all, each) => all + (each.size_bytes ?? 0), 0);
-      return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes go on meanwhile.`),
-        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
+      const size = sum(some.map((each) => each.size_bytes));
+      return [h("p", {}, `${plural(some.length, "partition")} of ${bytes(size)} may be copied. The cluster spreads them over the nodes; reads and writes continue meanwhile.`),
+        difference(["Partition", "Replicas now", "Afterwards"], some.map((each) => [each.partition, each.replicas.join(", "), asked.partition === null && asked.nodes.length > 1 ? `some of ${asked.nodes.join(", ")}` : asked.nodes.join(", ")]))];
     },
     apply: async (asked) => `${plural((await repeated("moves", asked)).length, "move")} begun.`,
-    command: (asked) => `dragoman cluster reassign --topic ${asked.topic}${asked.partition === null ? "" : ` --partition ${asked.partition}`} --nodes ${asked.nodes.join(",")}${asked.factor === null ? "" : ` --factor ${asked.factor}`} --server ${state.server}`,
+    command: (asked) => command(state, "cluster reassign", "--topic", asked.topic, option("--partition", asked.partition), "--nodes", asked.nodes.join(","), option("--factor", asked.factor), option("--throttle", asked.throttle)),
     verb: "Move", onDone: refresh,
   });
+}
+
+/** How many live nodes there are beside one. Throws when there is none. */
+function othersOf(node, cluster) {
+  const count = cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length;
+  if (!count) throw new Error("there is no other live node");
+  return count;
 }
 
 function drain(state, node, cluster, refresh) {
   change({
     title: `Drain node ${node.node_id}`,
-    check: async () => h("p", {}, `${plural(node.replicas, "replica")} move to the other ${plural(cluster.nodes.filter((each) => each.alive && each.node_id !== node.node_id).length, "live node")}. The node serves until they are there.`),
+    check: async () => {
+      const others = othersOf(node, cluster);
+      return h("p", {}, node.replicas === 1 ? "Its replica moves" : `Its ${number(node.replicas)} replicas move`, others === 1 ? " to the other live node. " : ` to the other ${number(others)} live nodes. `, "The node serves until they are there.");
+    },
     apply: async () => `${plural((await repeated("moves", { drain: node.node_id })).length, "move")} begun.`,
-    command: () => `dragoman cluster reassign --from ${node.node_id} --server ${state.server}`,
+    command: () => command(state, "cluster reassign", "--from", node.node_id),
     verb: "Drain", isDangerous: true, onDone: refresh,
   });
 }
 
-function relieve(state, node, refresh) {
+function relieve(state, node, cluster, refresh) {
   change({
     title: `Relieve node ${node.node_id}`,
-    check: async () => h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
+    check: async () => othersOf(node, cluster) && h("p", {}, `In-sync replicas on other nodes take over the ${plural(node.leads, "partition")} that node ${node.node_id} leads. Clients follow within seconds; its replicas stay.`),
     apply: async () => (await post(api("cluster", "transfers"), { relieve: node.node_id })).detail,
-    command: () => `dragoman cluster transfer --leaders-of ${node.node_id} --server ${state.server}`,
+    command: () => command(state, "cluster transfer", "--leaders-of", node.node_id),
     verb: "Relieve", onDone: refresh,
   });
 }
@@ -249,7 +256,7 @@ function elect(state, refresh) {
       return due.length ? difference(["Partition", "Leader now", "Afterwards"], due.map((each) => [each.partition, each.leader ?? "none", each.in_sync.includes(each.replicas[0]) ? each.replicas[0] : "the same: not in sync"])) : new Nothing(h("p", {}, "Nothing changes."));
     },
     apply: async (asked) => (await post(api("cluster", "elections"), asked)).detail,
-    command: (asked) => `dragoman cluster elect${asked.topic ? ` --topic ${asked.topic}` : ""} --server ${state.server}`,
+    command: (asked) => command(state, "cluster elect", option("--topic", asked.topic)),
     verb: "Elect", onDone: refresh,
   });
 }
@@ -261,9 +268,9 @@ function transfer(state, cluster, refresh) {
     title: "Transfer the leadership of the metadata",
     fields: [field("To", node)],
     wanted: () => ({ metadata_to: Number(node.value) }),
-    check: async () => h("p", {}, "Reads and writes of records go on; changes of topics and groups may wait a moment."),
+    check: async () => h("p", {}, "Reads and writes of records continue; changes of topics and groups may wait a moment."),
     apply: async (asked) => (await post(api("cluster", "transfers"), asked)).detail,
-    command: (asked) => `dragoman cluster transfer --metadata${asked.metadata_to < 0 ? "" : ` --to ${asked.metadata_to}`} --server ${state.server}`,
+    command: (asked) => command(state, "cluster transfer", "--metadata", option("--to", asked.metadata_to < 0 ? null : asked.metadata_to)),
     verb: "Transfer", onDone: refresh,
   });
 }
@@ -277,7 +284,7 @@ function addNode(state, refresh) {
     wanted: () => ({ node_id: Number(id.value), address: address.value.trim() }),
     check: async (asked) => h("p", {}, `Node ${asked.node_id} may join; it votes once it has caught up, and gets replicas by moves only.`),
     apply: async (asked) => (await post(api("cluster", "nodes"), asked)).detail,
-    command: (asked) => `dragoman cluster add ${asked.node_id}@${asked.address} --server ${state.server}`,
+    command: (asked) => command(state, "cluster add", `${asked.node_id}@${asked.address}`),
     verb: "Add", onDone: refresh,
   });
 }
@@ -289,7 +296,7 @@ function removeNode(state, node, refresh) {
       ? `It holds ${plural(node.replicas, "replica")}. A live node has to be drained first; those of a dead one stay assigned to it until they are moved.`
       : "It holds no replicas. It does not vote any more, and may not join again unless it is added."),
     apply: async () => (await remove(api("cluster", "nodes", String(node.node_id)))).detail,
-    command: () => `dragoman cluster remove ${node.node_id} --server ${state.server}`,
+    command: () => command(state, "cluster remove", node.node_id),
     verb: "Remove", typed: `node ${node.node_id}`, isDangerous: true, onDone: refresh,
   });
 }

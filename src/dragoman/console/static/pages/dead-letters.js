@@ -1,11 +1,13 @@
 // Records that consumers have given up, and those that wait: topics of dead letters and retries.
 
 import { api, get, post } from "../api.js";
+import { command, equivalent, request, shell } from "../commands.js";
 import { Nothing, change, checkbox, field, readOnlyNote, tell } from "../dialogs.js";
 import { fill, h } from "../dom.js";
-import { bytes, compact, number, plural, time } from "../format.js";
-import { Silent, badge, card, equivalent, facts, figure, link, nodeColumn, problem, shell, to, warning } from "../parts.js";
-import { ORIGINS, headerOf, pretty, preview, text } from "../payloads.js";
+import { NOTHING, bytes, compact, number, plural, sum, time } from "../format.js";
+import { Silent, badge, card, facts, figure, link, nodeColumn, problem, to, warning } from "../parts.js";
+import { ORIGINS, headerOf, preview, text } from "../payloads.js";
+import { indented } from "../records/content.js";
 import { Table } from "../table.js";
 import { showDelayed } from "./delayed.js";
 
@@ -35,7 +37,7 @@ async function showList(place, { state, signal }) {
     [
       { name: "name", title: "Topic", of: (row) => row.name, show: (name) => link(to("dead-letters", name), name) },
       { name: "kind", title: "What it holds", of: (row) => kindOf(row.name), show: (text) => badge(text, text.startsWith("retries") ? "plain" : "warn") },
-      { name: "group", title: "Group", of: groupOf, show: (name) => (name ? link(to("groups", name), name) : "–") },
+      { name: "group", title: "Group", of: groupOf, show: (name) => (name ? link(to("groups", name), name) : NOTHING) },
       { name: "count", title: "Records", of: (row) => row.count, isNumber: true, show: number, help: "Offsets of the topic: at most as many records" },
       { name: "size", title: "Size", of: (row) => row.size, isNumber: true, show: bytes },
     ],
@@ -50,14 +52,14 @@ async function showList(place, { state, signal }) {
     { label: "Delayed records by topic", empty: "No record waits for its time." },
   );
   const waiting = h("div", { class: "figures" });
-  const missing = h("p", { class: "warning", hidden: true });
-  const silent = new Silent("records that it stores until their time are missing.");
+  const missing = h("div", {});
+  const silent = new Silent("records that are stored there until their time are missing.");
   const named = h("input", { name: "topic", "aria-label": "Another topic of dead letters", placeholder: "Another topic, such as of deadLetterTopic" });
   const open = h("form", { class: "bar named", onsubmit: (event) => { event.preventDefault(); if (named.value) location.hash = to("dead-letters", named.value); } }, named, h("button", {}, "Open"));
   fill(place, h("h1", {}, "Dead letters and delayed records"), waiting, open, missing, table.element,
     h("p", { class: "muted" }, "RocketMQ’s groups put what they give up into ", h("code", {}, "%DLQ%GROUP"), "; the Spark source puts values that do not decode into its ", h("code", {}, "deadLetterTopic"), "."),
     card("Records that wait for their time", silent.element, delayed.element),
-    equivalent([`dragoman topic list --server ${state.server}`, `curl '${state.server}/api/v1/delayed?node=1'`], [`GET ${state.server}/api/v1/topics`, `GET ${state.server}/api/v1/delayed?node=1`]));
+    equivalent([command(state, "topic list"), `curl '${state.server}/api/v1/delayed?node=1'`], [request(state, "GET", "api/v1/topics"), request(state, "GET", "api/v1/delayed?node=1")]));
 
   async function refresh() {
     const [topics, held] = await Promise.all([
@@ -69,8 +71,7 @@ async function showList(place, { state, signal }) {
     ]);
     const found = topics.items.filter((each) => kindOf(each.name));
     const rows = await inTurns(found.slice(0, TOPICS_MAX), (each) => described(each.name, signal));
-    missing.hidden = found.length <= TOPICS_MAX;
-    missing.textContent = `Only the first ${TOPICS_MAX} of ${found.length} topics are shown.`;
+    fill(missing, found.length > TOPICS_MAX ? warning(`Only the first ${number(TOPICS_MAX)} of ${number(found.length)} topics are shown.`) : null);
     table.show(rows);
     const dead = rows.filter((each) => !each.name.startsWith(RETRY));
     delayed.show(held?.items ?? []);
@@ -85,14 +86,14 @@ async function showList(place, { state, signal }) {
 }
 
 const groupOf = (row) => (row.name.startsWith("%") ? row.name.replace(/^%(DLQ|RETRY)%/, "") : "");
-const total = (rows) => rows.reduce((one, row) => one + (row.count ?? 0), 0);
+const total = (rows) => sum(rows.map((each) => each.count));
 
 async function described(name, signal) {
   try {
     const { partitions } = await get(api("topics", name), signal);
     return { name, partitions,
-      count: partitions.reduce((one, each) => one + (each.high_watermark ?? 0) - (each.log_start_offset ?? 0), 0),
-      size: partitions.reduce((one, each) => one + (each.size_bytes ?? 0), 0) };
+      count: sum(partitions.map((each) => (each.high_watermark ?? 0) - (each.log_start_offset ?? 0))),
+      size: sum(partitions.map((each) => each.size_bytes)) };
   } catch (error) {
     if (error.name === "AbortError") throw error;
     return { name, partitions: [], count: null, size: null };
@@ -121,35 +122,36 @@ async function showTopic(place, { parts: [name], state, signal }) {
   let rows = [];
   const table = new Table(
     [
-      { name: "chosen", title: "Chosen", isChoice: true, of: (row) => (chosen.has(keyOf(row)) ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: chosen.has(keyOf(row)), "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
+      { name: "chosen", title: "Chosen", isChoice: true, of: (row) => (row.isChosen ? 1 : 0), show: (_, row) => h("input", { type: "checkbox", checked: row.isChosen, "aria-label": `Choose record ${keyOf(row)}`, onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](keyOf(row)); draw(); } }) },
       { name: "place", title: "Partition/offset", of: keyOf, show: (text_, row) => h("button", { class: "quiet mono", onclick: () => inspect(row), "aria-label": `Show record ${text_}` }, text_) },
       { name: "time", title: "Time", of: (row) => row.timestamp, isNumber: true, show: (ms) => time(ms) },
       { name: "key", title: "Key", of: (row) => preview(row.key), show: (shown) => h("span", { class: "mono" }, shown) },
       { name: "value", title: "Value", of: (row) => preview(row.value), show: (shown) => h("span", { class: "mono" }, shown) },
-      { name: "origin", title: "Came from", of: (row) => headerOf(row, ORIGINS), show: (topic) => (topic ? link(to("topics", topic), topic) : "–") },
+      { name: "origin", title: "Came from", of: (row) => headerOf(row, ORIGINS), show: (topic) => (topic ? link(to("topics", topic), topic) : NOTHING) },
       { name: "error", title: "Error", of: (row) => headerOf(row, ["dragoman.error"]) },
     ],
     { order: { name: "time", isDown: true }, search: (row) => `${keyOf(row)} ${text(row.key)} ${text(row.value)} ${headerOf(row, ORIGINS)} ${headerOf(row, ["dragoman.error"])}`, placeholder: "Filter these records", label: "Dead letters", empty: "The topic has no records." },
   );
   const note = h("p", { class: "muted" });
-  const all = h("button", { type: "button", onclick: () => { for (const row of table.shown ?? []) chosen.add(keyOf(row)); draw(); table.draw(); } }, "Choose all shown");
-  const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); table.draw(); } }, "Choose none");
+  const all = h("button", { type: "button", onclick: () => { for (const row of table.shown ?? []) chosen.add(keyOf(row)); draw(); } }, "Choose all shown");
+  const none = h("button", { type: "button", onclick: () => { chosen.clear(); draw(); } }, "Choose none");
   const resend = h("span", {});
   const isRetry = name.startsWith(RETRY);
   fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), note,
     h("div", { class: "bar", role: "group", "aria-label": "Chosen records" }, all, none, resend, link(`${to("topics", name)}/records`, "Search in this topic")),
     readOnlyNote(state), table.element,
-    equivalent(name.startsWith(DLQ) ? `dragoman rocketmq dlq-list ${shell(name.slice(DLQ.length))}` : `dragoman consume ${shell(name)} --from earliest`, `GET ${state.server}/${api("topics", name, "partitions", "0", "records")}?last=100`));
+    equivalent(name.startsWith(DLQ) ? `dragoman rocketmq dlq-list --group ${shell(name.slice(DLQ.length))}` : `dragoman consume ${shell(name)} --from earliest`, request(state, "GET", `${api("topics", name, "partitions", 0, "records")}?last=100`)));
 
   function draw() {
+    table.show(rows.map((each) => ({ ...each, isChosen: chosen.has(keyOf(each)) })));
     const count = chosen.size;
     fill(resend, h("button", { class: "primary", disabled: !count, title: count ? null : "Choose records first.", onclick: () => askResend() }, count ? `Resend ${number(count)}` : "Resend"));
   }
 
   function inspect(row) {
-    const shown = (payload) => h("pre", {}, pretty(payload));
+    const shown = (payload) => h("pre", {}, indented(text(payload)));
     tell(`Record ${keyOf(row)}`, [
-      facts([["Time", time(row.timestamp, true)], ["Key", h("code", {}, text(row.key))], ["Came from", headerOf(row, ORIGINS) || "–"]]),
+      facts([["Time", time(row.timestamp, true)], ["Key", h("code", {}, text(row.key))], ["Came from", headerOf(row, ORIGINS) || NOTHING]]),
       h("h3", {}, "Value"), shown(row.value),
       h("h3", {}, plural(row.header_count, "header")),
       facts(row.headers.map((each) => [each.name, h("code", {}, text(each.value))])),
@@ -188,7 +190,6 @@ async function showTopic(place, { parts: [name], state, signal }) {
       verb: "Send",
       onDone: () => {
         draw();
-        table.draw();
         tell("What was sent", outcomes(done));
       },
     });
@@ -200,11 +201,11 @@ async function showTopic(place, { parts: [name], state, signal }) {
     const pages = await inTurns(topic.partitions, (each) => get(`${api("topics", name, "partitions", each.partition, "records")}?last=${share}&limit=${share}`, signal));
     rows = pages.flatMap((each) => each.items);
     note.textContent = topic.count === null ? "The topic cannot be described." : `The newest ${plural(rows.length, "record")} of at most ${number(topic.count)}.`;
-    table.show(rows);
+    draw();
   }
   draw();
   if ((await described(name, signal)).count === null) {
-    fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), problem(new Error("There is no such topic, or you may not describe it.")));
+    fill(place, h("p", { class: "crumb" }, link("#/dead-letters", "Dead letters")), h("h1", {}, name), problem({ message: "There is no such topic, or you may not describe it." }));
     return { title: name };
   }
   await refresh();

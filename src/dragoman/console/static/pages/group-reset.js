@@ -1,10 +1,10 @@
 // Move the committed offsets of a group: choose a place, see the difference, apply.
 
 import { api, post, query } from "../api.js";
+import { command } from "../commands.js";
 import { Nothing, change, difference, field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
-import { number, plural } from "../format.js";
-import { shell } from "../parts.js";
+import { number, plural, sum } from "../format.js";
 
 // Places by their name: what is typed, and how the API writes it.
 const PLACES = [
@@ -75,8 +75,8 @@ export function resetGroup(state, name, group, onDone) {
       return `${plural(found.items.length, "offset")} of ${name} ${found.items.length === 1 ? "is" : "are"} set.`;
     },
     command: (asked) => asked.offsets
-      ? `dragoman group reset ${shell(name)} --to file:offsets.csv --yes --server ${state.server}`
-      : `dragoman group reset ${shell(name)} --to ${shell(String(asked.to))}${(asked.topics ?? []).map((each) => ` --topic ${shell(each)}`).join("")} --yes --server ${state.server}`,
+      ? command(state, "group reset", name, "--to", "file:offsets.csv", "--yes")
+      : command(state, "group reset", name, "--to", asked.to, (asked.topics ?? []).flatMap((each) => ["--topic", each]), "--yes"),
     verb: "Reset",
     isDangerous: true,
     onDone,
@@ -84,10 +84,10 @@ export function resetGroup(state, name, group, onDone) {
 }
 
 function summary(moved, count) {
-  const back = moved.reduce((all, each) => all + Math.max(0, (each.before ?? each.after) - each.after), 0);
-  const forth = moved.reduce((all, each) => all + Math.max(0, each.after - (each.before ?? each.after)), 0);
-  return h("p", {}, h("b", {}, `${moved.length} of ${plural(count, "partition")} change. `),
-    back ? `At most ${number(back)} records are read again. ` : "", forth ? `At most ${number(forth)} records are skipped.` : "");
+  const back = sum(moved.map((each) => Math.max(0, (each.before ?? each.after) - each.after)));
+  const forth = sum(moved.map((each) => Math.max(0, each.after - (each.before ?? each.after))));
+  return h("p", {}, h("b", {}, `${number(moved.length)} of ${plural(count, "offset")} would change. `),
+    back ? `At most ${plural(back, "record")} would be read again. ` : "", forth ? `At most ${plural(forth, "record")} would be skipped.` : "");
 }
 
 function signed(each) {

@@ -1,12 +1,14 @@
 // One group: members, offsets, lag over time, and changes.
 
-import { api, get, query, remove } from "../api.js";
-import { action, change, difference, toolbar } from "../dialogs.js";
+import { api, query, remove, whole } from "../api.js";
 import { Chart } from "../chart.js";
+import { command, equivalent, request } from "../commands.js";
+import { action, change, difference, toolbar } from "../dialogs.js";
 import { fill, h } from "../dom.js";
-import { figuresOf, rangeChoice } from "../figures.js";
-import { NOTHING, compact, duration, number } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, settled, shell, to } from "../parts.js";
+import { figuresOf } from "../figures.js";
+import { NOTHING, compact, duration, number, sum } from "../format.js";
+import { OverTime } from "../over-time.js";
+import { badge, card, explained, facts, figure, link, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 import { resetGroup } from "./group-reset.js";
 
@@ -15,6 +17,7 @@ const LAG = ["group_lag_records", "group_lag_seconds"];
 
 export async function showGroup(place, { parts, state, signal }) {
   const [name] = parts;
+  const path = api("groups", name);
   const figures = h("div", { class: "figures" });
   const actions = h("div", {});
   const members = new Table(
@@ -47,40 +50,32 @@ export async function showGroup(place, { parts, state, signal }) {
     ],
     { label: "Offsets", key: (row) => `${row.topic}@${row.partition}`, empty: "The group has committed no offsets.", search: (row) => `${row.topic} ${row.partition}`, placeholder: "Filter partitions" },
   );
-  let range = "-1h";
   const records = new Chart("Lag in records", compact);
   const seconds = new Chart("Behind for", duration, 60);
-  const note = h("p", { class: "muted", hidden: true });
-  const choice = rangeChoice((value) => {
-    range = value;
-    drawLag().catch(() => {});
-  });
+  const lag = new OverTime("Lag over time", [records, seconds], drawLag);
   fill(place, h("p", { class: "crumb" }, link("#/groups", "Groups")),
     h("div", { class: "heading" }, h("h1", {}, name), actions), figures,
-    h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", {}, "Lag over time"), h("label", { class: "inline" }, "Charts of", choice)), note,
-      h("div", { class: "charts" }, records.element, seconds.element)),
-    card("Members", members.element), card("Topics", topics.element), card("Offsets", offsets.element),
-    equivalent([`dragoman group describe ${shell(name)} --server ${state.server}`, `dragoman group reset ${shell(name)} --to earliest --dry-run --server ${state.server}`],
-      [`GET ${state.server}/${api("groups", name)}`, `POST ${state.server}/${api("groups", name)}/reset?validate_only=true`]));
+    lag.element, card("Members", members.element), card("Topics", topics.element), card("Offsets", offsets.element),
+    equivalent([command(state, "group describe", name), command(state, "group reset", name, "--to", "earliest", "--dry-run")],
+      [request(state, "GET", path), request(state, "POST", `${path}/reset?validate_only=true`)]));
 
-  async function drawLag() {
-    const { value: found, error } = await settled(figuresOf({ names: LAG, groups: [name], from: range }, signal));
-    note.hidden = Boolean(found?.series.length);
-    note.textContent = error ? error.message : "The history has no series for this group: it is new, or the history keeps 245 others.";
-    if (!found) return;
+  async function drawLag(from) {
+    const { value: found, error } = await settled(figuresOf({ names: LAG, groups: [name], from }, signal));
+    if (error) return explained(error);
     records.draw(found.times, [found.sum("group_lag_records", "records")]);
     seconds.draw(found.times, [found.sum("group_lag_seconds", "behind for")]);
+    return found.series.length ? null : "The history has no series for this group: it is new, or the history keeps 245 others.";
   }
 
   async function refresh() {
-    const group = await wholeGroup(name, signal);
+    const group = await whole(path, "offsets", signal);
     const known = group.offsets.filter((each) => each.lag_records !== null);
     const ages = group.offsets.map((each) => each.lag_seconds).filter((each) => each !== null);
     fill(figures,
       figure("State", badge(group.state, KINDS[group.state.toLowerCase()])),
       figure("Protocol", group.protocol || NOTHING),
       figure("Members", number(group.members.length)),
-      figure("Lag", compact(known.reduce((all, each) => all + each.lag_records, 0)), known.length < group.offsets.length ? "of the partitions that answer" : "records"),
+      figure("Lag", compact(sum(known.map((each) => each.lag_records))), known.length < group.offsets.length ? "of the partitions that answer" : "records"),
       figure("Behind for", ages.length ? duration(Math.max(...ages)) : NOTHING),
       figure("Generation", number(group.generation)),
       figure("Coordinator", `node ${group.coordinator}`));
@@ -96,23 +91,10 @@ export async function showGroup(place, { parts, state, signal }) {
     members.show(group.members);
     topics.show(byTopic(group.offsets));
     offsets.show(group.offsets);
-    await drawLag();
+    await lag.refresh();
   }
   await refresh();
   return { refresh, title: name };
-}
-
-/** A group with all its offsets, which come a page at a time. */
-async function wholeGroup(name, signal) {
-  const path = api("groups", name);
-  const group = await get(path, signal);
-  let next = group.next;
-  while (next) {
-    const page = await get(`${path}?after=${encodeURIComponent(next)}`, signal);
-    group.offsets.push(...page.offsets);
-    next = page.next;
-  }
-  return group;
 }
 
 function byTopic(offsets) {
@@ -140,7 +122,7 @@ function deleteGroup(state, name) {
       location.hash = "#/groups";
       return `${name} is deleted.`;
     },
-    command: () => `dragoman group delete ${shell(name)} --yes --server ${state.server}`,
+    command: () => command(state, "group delete", name, "--yes"),
     verb: "Delete",
     typed: name,
     isDangerous: true,

@@ -1,10 +1,11 @@
 // The list of groups; one of them is in `group.js`.
 
 import { get } from "../api.js";
+import { command, equivalent, request } from "../commands.js";
 import { fill, h } from "../dom.js";
 import { newestOf } from "../figures.js";
 import { compact, duration, number } from "../format.js";
-import { badge, equivalent, link, settled, to } from "../parts.js";
+import { Silent, badge, link, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 import { KINDS, showGroup } from "./group.js";
 
@@ -27,15 +28,14 @@ async function showList(place, { state, signal, search }) {
       key: (row) => row.group, empty: "There are no groups yet: they come with the first consumer that commits." },
   );
   if (search.get("filter")) table.filter(search.get("filter"));
-  const missing = h("p", { class: "stale", hidden: true });
-  fill(place, h("h1", {}, "Groups"), missing, table.element,
-    equivalent(`dragoman group list --lag --server ${state.server}`, `GET ${state.server}/api/v1/usage/groups`));
+  const silent = new Silent("groups that are coordinated there are missing.");
+  fill(place, h("h1", {}, "Groups"), silent.element, table.element,
+    equivalent(command(state, "group list", "--lag"), request(state, "GET", "api/v1/usage/groups")));
   async function refresh() {
     const [found, history] = await Promise.all([get("lists/group-usage", signal), settled(newestOf(["group_lag_seconds"], signal))]);
     const seconds = history.value?.newest("group_lag_seconds", "group") ?? new Map();
     table.show(found.items.map((each) => ({ ...each, seconds: seconds.get(each.group) ?? (each.lag_records === 0 ? 0 : null) })));
-    missing.hidden = !found.unreachable.length;
-    missing.textContent = `Nodes ${found.unreachable.join(", ")} do not answer; groups that they coordinate are missing.`;
+    silent.show(found.unreachable);
   }
   await refresh();
   return { refresh };

@@ -1,9 +1,10 @@
 // Every setting of a node: its value, and whether it can be or was changed while the node runs.
 
+import { api, get, query } from "../api.js";
+import { command, equivalent, request } from "../commands.js";
 import { action } from "../dialogs.js";
-import { get, query } from "../api.js";
 import { fill, h } from "../dom.js";
-import { badge, equivalent, link, marked } from "../parts.js";
+import { badge, link, marked } from "../parts.js";
 import { Table } from "../table.js";
 import { setting } from "./setting-change.js";
 
@@ -21,8 +22,8 @@ export async function showSettings(place, { parts: [, node], state, signal }) {
   ].filter(Boolean), { search: (row) => `${row.name} ${row.value} ${row.meaning}`, placeholder: "Filter settings", label: "Settings", key: (row) => row.name });
   table.element.querySelector(".bar").append(h("label", { class: "inline" }, onlySet, "Only what was changed at run time"));
   fill(place, h("p", { class: "crumb" }, link("#/cluster", "Cluster")), h("h1", {}, title), table.element,
-    equivalent(["dragoman config show --origin", `dragoman config set KEY=VALUE --node ${node} --server ${state.server}`],
-      [`GET ${state.server}/api/v1/cluster/settings`, `POST ${state.server}/api/v1/cluster/settings`]));
+    equivalent(["dragoman config show --origin", command(state, "config set", "KEY=VALUE", "--node", node)],
+      [request(state, "GET", api("cluster", "settings")), request(state, "POST", api("cluster", "settings"))]));
   const draw = () => table.show(items.filter((each) => !onlySet.checked || !each.is_default));
   async function refresh() {
     items = (await get(`kafka/settings${query({ node })}`, signal)).items;

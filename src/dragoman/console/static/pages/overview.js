@@ -2,10 +2,12 @@
 
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
+import { command, equivalent, request } from "../commands.js";
 import { fill, h } from "../dom.js";
-import { figuresOf, newestOf, rangeChoice } from "../figures.js";
-import { NOTHING, bytes, compact, duration, isMissing, number, plural, rate } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, problem, settled, to } from "../parts.js";
+import { figuresOf, newestOf } from "../figures.js";
+import { NOTHING, bytes, compact, duration, isMissing, number, plural, rate, sum } from "../format.js";
+import { OverTime } from "../over-time.js";
+import { badge, card, facts, figure, link, problem, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 
 const KINDS = { ok: "good", warning: "warn", failed: "bad" };
@@ -14,6 +16,7 @@ const NOW = [...TRAFFIC, "requests_per_second", "request_errors_per_second", "to
   "topic_records_in_per_second", "topic_log_bytes", "group_lag_records", "group_lag_seconds", "connections"];
 const OF_NODES = ["cpu_cores", "resident_memory_bytes", "disk_free_bytes", "loop_lag_p99_seconds", "journal_sync_p99_seconds"];
 const BUSIEST = 8;
+const NO_FIGURES = "No figures yet: nodes take a sample every 15 seconds.";
 const SHOWN_MAX = 30;
 
 // What to do about a check of a node that is not ok, by its name.
@@ -32,28 +35,23 @@ const REMEDIES = {
 };
 
 export async function show(place, { state, signal }) {
-  const drawn = new Overview();
-  const range = rangeChoice((value) => {
-    drawn.range = value;
-    drawn.refresh(signal).catch(() => {});
-  });
-  fill(place,
-    h("div", { class: "heading" }, h("h1", {}, "Overview"), h("label", { class: "inline" }, "Charts of", range)),
-    drawn.element,
+  const drawn = new Overview(signal);
+  fill(place, h("h1", {}, "Overview"), drawn.element,
     equivalent(
-      [`dragoman top --server ${state.server}`, `dragoman cluster status --server ${state.server}`],
-      [`GET ${state.server}/api/v1/cluster`, `POST ${state.server}/api/v1/figures/query`]));
-  await drawn.refresh(signal);
-  return { refresh: () => drawn.refresh(signal) };
+      [command(state, "top"), command(state, "cluster status")],
+      [request(state, "GET", "api/v1/cluster"), request(state, "POST", "api/v1/figures/query")]));
+  await drawn.refresh();
+  return { refresh: () => drawn.refresh() };
 }
 
 class Overview {
-  constructor() {
-    this.range = "-1h";
+  constructor(signal) {
+    this.signal = signal;
     this.figures = h("div", { class: "figures" });
     this.attention = h("div", {});
     this.bytes = new Chart("Bytes of clients", rate(bytes), 1024);
     this.records = new Chart("Records of clients", rate(compact));
+    this.traffic = new OverTime("Traffic", [this.bytes, this.records], (from) => this.drawTraffic(from));
     this.protocols = new Table([
       { name: "protocol", title: "Protocol", of: (row) => row.name },
       { name: "connections", title: "Connections", of: (row) => row.connections, isNumber: true, show: number },
@@ -61,7 +59,7 @@ class Overview {
       { name: "errors", title: "Errors/s", of: (row) => row.errors, isNumber: true, show: (value) => (value ? badge(compact(value), "warn") : compact(value)) },
       { name: "in", title: "In", of: (row) => row.in, isNumber: true, show: rate(bytes) },
       { name: "out", title: "Out", of: (row) => row.out, isNumber: true, show: rate(bytes) },
-    ], { label: "Protocols in use", key: (row) => row.name, order: { name: "requests", isDown: true }, empty: "No client is connected." });
+    ], { label: "Protocols in use", key: (row) => row.name, order: { name: "requests", isDown: true }, empty: NO_FIGURES });
     this.nodes = new Table([
       { name: "node", title: "Node", of: (row) => row.id, show: (id, row) => [`node ${id} `, row.isLeader ? badge("leads the metadata") : ""] },
       { name: "alive", title: "State", of: (row) => (row.alive ? "alive" : "not alive"), show: (text, row) => badge(text, row.alive ? "good" : "bad") },
@@ -78,48 +76,56 @@ class Overview {
     this.element = h("div", {},
       this.figures,
       card("What wants attention", this.attention),
-      h("section", { class: "card" }, h("h2", {}, "Traffic"), h("div", { class: "charts" }, this.bytes.element, this.records.element)),
+      this.traffic.element,
       card("Protocols in use", this.protocols.element),
       card("Nodes", this.nodes.element),
       h("div", { class: "cards" }, card("Busiest topics", this.topics), card("Groups with most lag", this.groups)),
       card("Health of the answering node", this.health));
   }
 
-  async refresh(signal) {
+  async refresh() {
+    const { signal } = this;
     const [cluster, ready, now, nodes, traffic] = await Promise.all([
       settled(get("api/v1/cluster", signal)),
       settled(get("health", signal)),
       settled(newestOf(NOW, signal)),
       settled(newestOf(OF_NODES, signal, { per_node: true })),
-      settled(figuresOf({ names: TRAFFIC, from: this.range }, signal)),
+      settled(this.traffic.refresh()),
     ]);
     const errors = [cluster, ready, now, nodes, traffic].filter((each) => each.error);
     if (errors.length === 5) throw errors[0].error;
     this.drawFigures(cluster.value, now.value);
     this.drawAttention(cluster, ready, now.value);
     if (ready.value) this.drawHealth(ready.value);
-    if (traffic.value) {
-      const of = traffic.value;
-      this.bytes.draw(of.times, [of.sum("bytes_in_per_second", "in"), of.sum("bytes_out_per_second", "out")]);
-      this.records.draw(of.times, [of.sum("records_in_per_second", "in"), of.sum("records_out_per_second", "out")]);
-    }
     if (now.value) {
+      // Before the first sample nothing is known, which is not the same as nothing at all.
+      const none = (text) => (now.value.series.length ? text : NO_FIGURES);
+      this.protocols.options.empty = none("No client is connected.");
       this.protocols.show(protocols(now.value));
       bars(this.topics, added(now.value.newest("topic_bytes_in_per_second", "topic"), now.value.newest("topic_bytes_out_per_second", "topic")),
-        "topics", rate(bytes), "No topic is read or written at the moment.");
-      bars(this.groups, now.value.newest("group_lag_records", "group"), "groups", (value) => compact(value), "No group is behind.",
+        "topics", rate(bytes), none("No topic is read or written at the moment."));
+      bars(this.groups, now.value.newest("group_lag_records", "group"), "groups", (value) => compact(value), none("No group is behind."),
         now.value.newest("group_lag_seconds", "group"));
     }
     if (cluster.value) this.nodes.show(cluster.value.nodes.map((each) => node(each, cluster.value, nodes.value)));
   }
 
+  async drawTraffic(from) {
+    const found = await figuresOf({ names: TRAFFIC, from }, this.signal);
+    this.bytes.draw(found.times, [found.sum("bytes_in_per_second", "in"), found.sum("bytes_out_per_second", "out")]);
+    this.records.draw(found.times, [found.sum("records_in_per_second", "in"), found.sum("records_out_per_second", "out")]);
+  }
+
   drawFigures(cluster, now) {
-    const total = (name) => (now ? [...now.newest(name).values()].reduce((one, other) => one + other, 0) : null);
+    const total = (name) => {
+      const found = [...(now?.newest(name).values() ?? [])];
+      return found.length ? sum(found) : null;
+    };
     fill(this.figures,
       now ? figure("In", rate(bytes)(total("bytes_in_per_second")), rate(compact)(total("records_in_per_second")).replace("/s", " records/s")) : null,
       now ? figure("Out", rate(bytes)(total("bytes_out_per_second")), rate(compact)(total("records_out_per_second")).replace("/s", " records/s")) : null,
       cluster ? [
-        figure("Topics", number(cluster.topics), `${number(cluster.partitions)} partitions`),
+        figure("Topics", number(cluster.topics), plural(cluster.partitions, "partition")),
         figure("Groups", number(cluster.groups), `on node ${cluster.node_id}`),
         figure("Nodes", `${cluster.nodes.filter((each) => each.alive).length} of ${cluster.nodes.length}`, "alive"),
         figure("Under-replicated", number(cluster.under_replicated), "partitions"),
@@ -174,7 +180,7 @@ function ofCluster(cluster) {
   }
   for (const { topic, leader, what, remedy, partitions } of alike.values()) {
     const named = `${partitions.slice(0, 8).join(", ")}${partitions.length > 8 ? " …" : ""}`;
-    found.push([leader === null ? "bad" : "warn", `${topic}, ${partitions.length === 1 ? "partition" : `${number(partitions.length)} partitions,`} ${named}: ${what}.`, remedy, to("topics", topic, "partitions")]);
+    found.push([leader === null ? "bad" : "warn", `${topic}, ${partitions.length === 1 ? "partition" : `${plural(partitions.length, "partition")},`} ${named}: ${what}.`, remedy, to("topics", topic, "partitions")]);
   }
   for (const each of cluster.few_copies) {
     found.push(["warn", `${each.topic} has ${plural(each.copies, "copy", "copies")}; the cluster's default is ${cluster.copies}.`,

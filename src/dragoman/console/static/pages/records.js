@@ -1,16 +1,16 @@
 // The records of a topic: search, live tail, one record, export and produce.
 
-import { query } from "../api.js";
+import { api, lines, query } from "../api.js";
+import { equivalent, request, shell } from "../commands.js";
 import { fill, h } from "../dom.js";
 import { download } from "../files.js";
 import { bytes, duration, number, plural } from "../format.js";
-import { equivalent, problem, shell, to, toast } from "../parts.js";
+import { problem, to, toast, warning } from "../parts.js";
 import { askCopy } from "../records/copy.js";
 import { Details } from "../records/details.js";
 import { Form } from "../records/form.js";
 import { askMessage } from "../records/find.js";
 import { Following } from "../records/following.js";
-import { search } from "../records/lines.js";
 import { RecordList } from "../records/list.js";
 import { askRecord } from "../records/produce.js";
 import { Saved } from "../records/saved.js";
@@ -56,7 +56,7 @@ class RecordsPage {
     this.counters = h("p", { class: "counters", role: "status" });
     this.said = h("div", {});
     this.list = new RecordList((record) => this.open(record.partition, record.offset), ROWS_MAX);
-    this.following = new Following(this.list, this.counters);
+    this.following = new Following(this.list, this.counters, this.said);
     this.details = new Details(topic, (partition, offset) => this.address(`${partition}:${offset}`), () => this.closed());
     this.statistics = new Statistics(topic);
     this.same = h("div", {});
@@ -117,7 +117,6 @@ class RecordsPage {
   start() {
     this.stop();
     this.running = new AbortController();
-    this.signal.addEventListener("abort", () => this.stop());
     fill(this.said);
     this.form.refuse(null);
     return this.running;
@@ -155,7 +154,7 @@ class RecordsPage {
     let end = null;
     try {
       const request = { ...this.form.request(), continue: resume };
-      await search(request, (line) => { end = this.line(line) ?? end; }, mine.signal);
+      for await (const line of lines("records/search", request, mine.signal)) end = this.line(line) ?? end;
     } catch (error) {
       if (error.name !== "AbortError") this.failed(error);
     }
@@ -175,7 +174,8 @@ class RecordsPage {
     this.allow("search");
     let end = null;
     try {
-      await search({ ...this.form.request(), limit: 1, form: "statistics" }, (line) => { end = this.line(line) ?? end; }, mine.signal);
+      const request = { ...this.form.request(), limit: 1, form: "statistics" };
+      for await (const line of lines("records/search", request, mine.signal)) end = this.line(line) ?? end;
     } catch (error) {
       if (error.name !== "AbortError") this.failed(error);
     }
@@ -192,7 +192,7 @@ class RecordsPage {
       case "start":
         this.ends = line.ends;
         this.positions = line.starts;
-        if (line.notes.length) fill(this.said, line.notes.map((each) => h("p", { class: "hint" }, each)));
+        if (line.notes.length) fill(this.said, line.notes.map((each) => warning(each, "note")));
         return null;
       case "record":
         this.list.add([line]);
@@ -225,7 +225,7 @@ class RecordsPage {
   }
 
   ended(end) {
-    // A search that was stopped goes on after the last progress; what is found twice is listed once.
+    // A stopped search continues after its last progress; what is found twice is listed once.
     this.resume = end ? end.continue : this.progress && { positions: this.progress.at, ends: this.ends };
     const reasons = {
       end: "; all was looked at", limit: "; as many as were wanted",
@@ -248,10 +248,10 @@ class RecordsPage {
     let end = null;
     try {
       const request = { ...this.form.request(), limit: EXPORT_MAX, form };
-      await search(request, (line) => {
+      for await (const line of lines("records/search", request, mine.signal)) {
         if (line.type === "lines") parts.push(line.text);
         else if (line.type !== "start") end = this.line(line) ?? end;
-      }, mine.signal);
+      }
       download(`${this.topic}.${form}`, form === "csv" ? "text/csv" : "application/x-ndjson", ...parts);
       toast(end?.reason === "end" ? "The export is complete" : "The export has what was found before a limit was reached", end?.reason === "end" ? "plain" : "bad");
     } catch (error) {
@@ -285,14 +285,12 @@ class RecordsPage {
       return;
     }
     mine.signal.addEventListener("abort", () => this.allow("idle"));
-    this.following.run(request, {
-      problem: (error) => {
-        mine.abort();
-        this.running = null;
-        if (error.name !== "AbortError") this.failed(error);
-        this.allow("idle");
-      },
-    }, mine.signal);
+    this.following.run(request, mine.signal).catch((error) => {
+      mine.abort();
+      if (error.name === "AbortError") return;
+      this.running = null;
+      this.failed(error);
+    });
   }
 
   pause() {
@@ -333,14 +331,13 @@ class RecordsPage {
       // The form says so when it is used.
     }
     options.push(...partitions.map((each) => `--partition ${each}`), "--json", `--bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`);
-    const path = `api/v1/topics/${encodeURIComponent(this.topic)}/partitions/${partitions[0] ?? 0}/records`;
-    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, `GET ${this.state.server}/${path}?last=50&values=json`));
+    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, request(this.state, "GET", `${api("topics", this.topic, "partitions", partitions[0] ?? 0, "records")}?last=50&values=json`)));
   }
 }
 
 const COUNTED = ["scanned", "matched", "unknown", "skipped", "bytes", "done", "total", "elapsed_s"];
 
-/** The counters of a search and of those that it goes on from; the offsets to do are those of the first. */
+/** The counters of a search and of those that it continues; the offsets to do are those of the first. */
 function summed(before, line) {
   if (!before) return line;
   const sum = Object.fromEntries(COUNTED.map((each) => [each, before[each] + line[each]]));

@@ -1,10 +1,11 @@
 // Users, access rules, and what they allow.
 
 import { api, get, post, remove } from "../api.js";
+import { command, equivalent, option, request } from "../commands.js";
 import { action, change, checkbox, choice, field, readOnlyNote, tell, toolbar } from "../dialogs.js";
 import { drawn, fill, h } from "../dom.js";
-import { duration, number, plural, time } from "../format.js";
-import { badge, card, command, copyButton, equivalent, explained, facts, figure, link, problem, tabs, to, toast, warning } from "../parts.js";
+import { NOTHING, duration, isMissing, number, plural, time } from "../format.js";
+import { badge, card, copyButton, explained, facts, figure, link, problem, tabs, to, toast, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const VIEWS = [["", "Users"], ["rules", "Rules"], ["test", "May they?"], ["mode", "Mode"], ["certificates", "Certificates and key"]];
@@ -67,7 +68,7 @@ async function showUsers(place, { state, signal }) {
       verb: "Create",
     });
   };
-  fill(place, toolbar(state, action(state, "Create user", create, { isMain: true })), table.element, equivalent(command(state, "user list"), `GET ${state.server}/api/v1/security/users`));
+  fill(place, toolbar(state, action(state, "Create user", create, { isMain: true })), table.element, equivalent(command(state, "user list"), request(state, "GET", "api/v1/security/users")));
   const refresh = async () => table.show((await get("lists/users", signal)).items);
   await refresh();
   return { refresh };
@@ -91,7 +92,7 @@ async function showUser(place, { state, signal }, name) {
   const rules = rulesTable(state, () => refresh());
   fill(place, h("p", { class: "crumb" }, link("#/security", "Users")), h("h1", {}, name), figures, actions,
     card("API tokens", h("div", { class: "bar" }, action(state, "Make a token", makeToken)), tokens.element), card("Rules for this user", rules.element),
-    equivalent(command(state, "user describe", name), `GET ${state.server}/${path}`));
+    equivalent(command(state, "user describe", name), request(state, "GET", path)));
 
   function makeToken() {
     const label = h("input", { name: "label", placeholder: "dashboards" });
@@ -105,7 +106,7 @@ async function showUser(place, { state, signal }, name) {
         made = await post(`${path}/tokens`, { label: label.value, read_only: readOnly.checked, lifetime_ms: life.value ? Number(life.value) * DAY_MS : null });
         return "The token is made.";
       },
-      command: () => command(state, "user token create", name, label.value ? ["--label", label.value] : [], life.value ? ["--days", life.value] : [], readOnly.checked && "--read-only"),
+      command: () => command(state, "user token create", name, option("--label", label.value), option("--days", life.value), readOnly.checked && "--read-only"),
       verb: "Make",
       onDone: () => {
         tell("The token", h("p", {}, "Copy it now: it is not stored and cannot be shown again."), h("pre", { class: "secret" }, made.token), copyButton("the token", made.token));
@@ -132,10 +133,10 @@ async function showUser(place, { state, signal }, name) {
     return text;
   };
 
-  function setSecret(title, text, verb, words, done) {
+  function setSecret(title, label, text, verb, words, done) {
     const secret = h("input", { type: "password", name: "secret", required: true, autocomplete: "new-password" });
     change({
-      title, fields: [h("p", {}, text), field("Secret", secret)],
+      title, fields: [h("p", {}, text), field(label, secret)],
       apply: () => send({ command: verb, secret: secret.value }, done),
       command: () => command(state, words, name),
       verb: "Set", onDone: refresh,
@@ -177,9 +178,9 @@ async function showUser(place, { state, signal }, name) {
 
   const actionsFor = (user) => toolbar(state,
     user.enabled ? action(state, "Disable", disable, { isDangerous: true }) : action(state, "Enable", enable, { isMain: true }),
-    action(state, "Set password", () => setSecret(`Set the password of ${name}`, "The old one is refused from the next login on; connections that are open stay.", "set_password", "user password", "The password is set.")),
+    action(state, "Set password", () => setSecret(`Set the password of ${name}`, "Password", "The old one is refused from the next login on; connections that are open stay.", "set_password", "user password", "The password is set.")),
     action(state, "Remove password", removePassword, { isDangerous: true, why: user.mechanisms.length ? undefined : "The user has no password." }),
-    action(state, "Set signing secret", () => setSecret(`Set the signing secret of ${name}`, "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "user signing-secret", "The signing secret is set.")),
+    action(state, "Set signing secret", () => setSecret(`Set the signing secret of ${name}`, "Secret", "RocketMQ’s clients sign with it. It is stored encrypted with the cluster’s key.", "set_signing_secret", "user signing-secret", "The signing secret is set.")),
     action(state, "Delete", deleteUser, { isDangerous: true }));
 
   async function refresh() {
@@ -215,7 +216,7 @@ const ruleText = (rule) => `${rule.permission} ${rule.principal} ${rule.operatio
 
 function addCommand(state, rule) {
   return command(state, "acl add", rule.principal.replace(/^User:/, "") || "USER", rule.operation, `${rule.resource}:${rule.name || "NAME"}`,
-    rule.pattern === "prefixed" && "--prefixed", rule.permission === "deny" && "--deny", rule.host === "*" ? [] : ["--host", rule.host]);
+    rule.pattern === "prefixed" && "--prefixed", rule.permission === "deny" && "--deny", option("--host", rule.host === "*" ? null : rule.host));
 }
 
 const removeCommand = (state, rule) => command(state, "acl remove", "--principal", rule.principal, "--operation", rule.operation,
@@ -262,7 +263,7 @@ async function showRules(place, { state, search, signal }) {
   const form = h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); refresh().catch((error) => toast(explained(error), "bad")); } },
     field("Principal", principal), field("Resource", resource), field("Name", named),
     checkbox("All that apply to it, prefixes and * too", applies), h("div", { class: "actions" }, h("button", {}, "Search")));
-  fill(place, toolbar(state, action(state, "Add rule", () => addRule(state, refresh), { isMain: true })), card("Search", form), table.element, equivalent(command(state, "acl list"), `POST ${state.server}/api/v1/security/rules/searches`));
+  fill(place, toolbar(state, action(state, "Add rule", () => addRule(state, refresh), { isMain: true })), card("Search", form), table.element, equivalent(command(state, "acl list"), request(state, "POST", "api/v1/security/rules/searches")));
   await refresh();
   return {};
 }
@@ -316,10 +317,10 @@ async function showTest(place, { state, search }) {
     } catch (error) {
       fill(answer, problem(error));
     }
-    fill(same, equivalent(command(state, "acl test", asked.principal.replace(/^User:/, ""), asked.operation, `${asked.resource}:${asked.name}`), `POST ${state.server}/api/v1/security/rules/tests`));
+    fill(same, equivalent(command(state, "acl test", asked.principal.replace(/^User:/, ""), asked.operation, `${asked.resource}:${asked.name}`), request(state, "POST", "api/v1/security/rules/tests")));
   } },
   field("May", principal), field("do", operation), field("on", resource), field("named", named), field("from (optional)", host, "The address of the client."), h("div", { class: "actions" }, h("button", { class: "primary" }, "Ask")));
-  fill(same, equivalent(command(state, "acl test", "USER", "OPERATION", "RESOURCE:NAME"), `POST ${state.server}/api/v1/security/rules/tests`));
+  fill(same, equivalent(command(state, "acl test", "USER", "OPERATION", "RESOURCE:NAME"), request(state, "POST", "api/v1/security/rules/tests")));
   fill(place, card("May a principal do something?", form, answer), same);
   return {};
 }
@@ -351,7 +352,7 @@ async function showMode(place, { state, signal }) {
   );
   fill(place, figures, card("Who is not bound by rules", notes), actions,
     card("Connected now, without any rule", h("p", { class: "muted" }, "When rules are enforced, these get what everyone gets. In the mode audit, the audit log of each node names what else would be refused."), without.element),
-    equivalent(command(state, "security status"), `GET ${state.server}/api/v1/security`));
+    equivalent(command(state, "security status"), request(state, "GET", "api/v1/security")));
   async function refresh() {
     const [found, connections, rules] = await Promise.all([get("api/v1/security", signal), get("lists/connections", signal), searched({}, signal)]);
     fill(figures,
@@ -428,7 +429,7 @@ async function showCertificates(place, { state, signal }) {
     verb: "Encrypt", onDone: refresh,
   }));
   fill(place, readOnlyNote(state), card("Certificates of the answering node", h("div", { class: "bar" }, reload), table.element), card("The cluster’s key", h("div", { class: "bar" }, rotate), key),
-    equivalent(command(state, "security key status"), [`GET ${state.server}/api/v1/security/certificates`, `GET ${state.server}/api/v1/security/key`]));
+    equivalent(command(state, "security key status"), [request(state, "GET", "api/v1/security/certificates"), request(state, "GET", "api/v1/security/key")]));
   async function refresh() {
     const [certificates, found] = await Promise.all([get("api/v1/security/certificates", signal), get("api/v1/security/key", signal)]);
     table.show(certificates.items);
@@ -446,7 +447,7 @@ async function showCertificates(place, { state, signal }) {
 }
 
 function expiry(ms) {
-  if (ms === null || ms === undefined) return "–";
+  if (isMissing(ms)) return NOTHING;
   const left = (ms - Date.now()) / 1000;
   const kind = left < 0 ? "bad" : left < 14 * 86400 ? "warn" : "good";
   return [time(ms), " ", badge(left < 0 ? "expired" : `in ${duration(left)}`, kind)];

@@ -1,7 +1,8 @@
 // Changing a setting of nodes that run.
 
-import { change, difference, field } from "../dialogs.js";
 import { api, get, post } from "../api.js";
+import { command, option } from "../commands.js";
+import { change, difference, field } from "../dialogs.js";
 import { h } from "../dom.js";
 
 /** Change a setting of a node, or of all; `row` is returned to the start's value, `first` is what the form begins with. */
@@ -23,8 +24,8 @@ export function setting(state, refresh, row, first = {}) {
         h("p", { class: "muted" }, "It takes effect at once, and for later starts. The node checks the value when it is applied.")];
     },
     apply: async (asked) => (await post(api("cluster", "settings"), asked)).detail,
-    command: (asked) => row ? `dragoman config unset ${row.name}${row.node_id === null ? "" : ` --node ${row.node_id}`} --server ${state.server}`
-      : `dragoman config set ${name.value}=${value.value}${asked.node_id === null ? "" : ` --node ${asked.node_id}`} --server ${state.server}`,
+    command: (asked) => row ? command(state, "config unset", row.name, option("--node", row.node_id))
+      : command(state, "config set", `${name.value.trim()}=${value.value}`, option("--node", asked.node_id)),
     verb: row ? "Return" : "Change", onDone: refresh,
   });
 }

@@ -1,11 +1,12 @@
 // SQL over topics, in a process of its own.
 
-import { Problem, get } from "../api.js";
+import { Problem, get, lines } from "../api.js";
+import { equivalent, shell } from "../commands.js";
 import { choice, field } from "../dialogs.js";
-import { download } from "../files.js";
 import { fill, h } from "../dom.js";
+import { download } from "../files.js";
 import { bytes, compact, duration, number, plural } from "../format.js";
-import { card, equivalent, link, problem, shell, to, warning } from "../parts.js";
+import { card, link, problem, to, warning } from "../parts.js";
 import { Table } from "../table.js";
 
 const quoted = (name) => `"${name.replaceAll('"', '""')}"`;
@@ -52,7 +53,7 @@ export async function show(place, { state, search, signal }) {
     h("div", { class: "actions" }, stop, run));
   fill(place, h("h1", {}, "SQL"),
     h("p", { class: "muted" }, "Each topic is a table with the columns key, value, topic, partition, “offset”, timestamp, timestampType and headers. Names with dots or dashes stand in double quotes, times are in UTC. For everything, and for Avro and Protobuf: ", h("code", {}, "dragoman sql"), ", with Spark."),
-    abilities.obstacle ? h("p", { class: "problem", role: "alert" }, abilities.obstacle, abilities.command ? h("pre", {}, abilities.command) : null) : null,
+    abilities.obstacle ? [problem({ message: abilities.obstacle }), abilities.command ? h("pre", {}, abilities.command) : null] : null,
     samples, form, result, same);
   drawSame();
   signal.addEventListener("abort", () => running?.abort());
@@ -68,7 +69,7 @@ export async function show(place, { state, search, signal }) {
     fill(said);
     fill(result, progress);
     try {
-      for await (const line of linesOf("sql", body, running.signal)) {
+      for await (const line of lines("sql", body, running.signal)) {
         if (line.type === "problem") throw placed(line, body.query);
         if (line.type === "columns") Object.assign(found, { names: line.names, types: line.types });
         if (line.type === "rows") found.rows.push(...line.rows);
@@ -108,25 +109,6 @@ function placed(line, text) {
   error.position = line.position;
   error.excerpt = `line ${number_}, column ${line.position - start + 1}\n${text.slice(start, end < 0 ? undefined : end)}\n${" ".repeat(line.position - start)}^`;
   return error;
-}
-
-async function* linesOf(path, body, signal) {
-  const response = await fetch(path, { method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  if (!response.ok) {
-    const found = await response.json().catch(() => ({}));
-    throw new Problem(response.status, found.code ?? "unknown", found.detail ?? `status ${response.status}`);
-  }
-  let rest = "";
-  const decoder = new TextDecoder();
-  const reader = response.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    rest += decoder.decode(value, { stream: true });
-    const lines = rest.split("\n");
-    rest = lines.pop();
-    for (const each of lines) yield JSON.parse(each);
-  }
 }
 
 function drawResult(found, elapsed) {

@@ -1,9 +1,11 @@
 // New records of several topics: those that are named, and those whose names match a pattern.
 
-import { get, query } from "../api.js";
+import { api, get, query } from "../api.js";
+import { equivalent, request, shell } from "../commands.js";
+import { field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { plural } from "../format.js";
-import { equivalent, link, problem, settled, shell, to } from "../parts.js";
+import { link, problem, settled, to } from "../parts.js";
 import { Details } from "../records/details.js";
 import { Following } from "../records/following.js";
 import { RecordList } from "../records/list.js";
@@ -24,12 +26,12 @@ class TailPage {
     this.state = state;
     this.signal = signal;
     this.running = null;
-    const field = (name, properties) => h("input", { name, autocomplete: "off", spellcheck: "false", value: search.get(name) ?? "", ...properties });
+    const input = (name, properties) => h("input", { name, autocomplete: "off", spellcheck: "false", value: search.get(name) ?? "", ...properties });
     this.names = h("datalist", { id: "topic-names" });
     this.fields = {
-      topics: field("topics", { list: "topic-names", placeholder: "orders, payments" }),
-      pattern: field("pattern", { placeholder: "^shop[.]", class: "mono" }),
-      filter: field("filter", { placeholder: 'value.amount > 10 and key contains "x"', class: "mono" }),
+      topics: input("topics", { list: "topic-names", placeholder: "orders, payments" }),
+      pattern: input("pattern", { placeholder: "^shop[.]", class: "mono" }),
+      filter: input("filter", { placeholder: 'value.amount > 10 and key contains "x"', class: "mono" }),
     };
     this.follow = h("button", { class: "primary" }, "Follow");
     this.halt = h("button", { type: "button", onclick: () => this.stop() }, "Stop");
@@ -38,14 +40,14 @@ class TailPage {
     this.followed = h("p", { class: "muted", role: "status" }, "Records that are written from now on are shown, 50 a second at most; the others are counted.");
     this.counters = h("p", { class: "counters", role: "status" });
     this.list = new RecordList((record) => this.open(record), ROWS_MAX, { hasTopic: true });
-    this.following = new Following(this.list, this.counters);
+    this.following = new Following(this.list, this.counters, this.said);
     this.details = new Details("", (partition, offset) => `${to("topics", this.details.topic, "records")}?record=${partition}:${offset}`, () => this.list.mark(null), { namesTopic: true });
     this.same = h("div", {});
     const { topics, pattern, filter } = this.fields;
     this.element = h("div", { class: "records-page" },
       h("form", { class: "card search-form", onsubmit: (event) => { event.preventDefault(); this.start(); } },
-        h("div", { class: "fields" }, h("label", {}, "Topics", topics), this.names, h("label", {}, "And those that match", pattern)),
-        h("label", { class: "wide" }, "Filter", filter),
+        h("div", { class: "fields" }, field("Topics", topics), this.names, field("And those that match", pattern)),
+        field("Filter", filter),
         h("div", { class: "bar" }, this.follow, this.halt, this.pause)),
       this.said, this.followed, h("div", { class: "bar" }, this.counters, h("span", { class: "grow" }), this.list.order),
       h("div", { class: "with-panel" }, this.list.element, this.details.element), this.same);
@@ -64,7 +66,7 @@ class TailPage {
     this.halt.hidden = this.pause.hidden = !isRunning;
   }
 
-  request() {
+  wanted() {
     const { topics, pattern, filter } = this.fields;
     const named = topics.value.split(",").map((each) => each.trim()).filter(Boolean);
     return { topics: named, pattern: pattern.value.trim(), filter: filter.value.trim() };
@@ -74,24 +76,23 @@ class TailPage {
     this.stop();
     const mine = (this.running = new AbortController());
     mine.signal.addEventListener("abort", () => this.allow(false));
-    const request = this.request();
-    history.replaceState(null, "", `${to("tail")}${query({ ...request, topics: request.topics.join(",") })}`);
+    const wanted = this.wanted();
+    history.replaceState(null, "", `${to("tail")}${query({ ...wanted, topics: wanted.topics.join(",") })}`);
     this.equivalents();
     fill(this.said);
     this.list.clear("Waiting for new records…");
     this.counters.textContent = "";
     this.turn(false);
     this.allow(true);
-    this.following.run(request, {
-      start: ({ topics, partitions }) => {
-        const shown = topics.slice(0, 10).join(", ");
-        this.followed.textContent = `${plural(topics.length, "topic")} with ${plural(partitions, "partition")}: ${shown}${topics.length > 10 ? " …" : ""}`;
-      },
-      problem: (error) => {
-        mine.abort();
-        if (error.name !== "AbortError") fill(this.said, problem(error));
-      },
-    }, mine.signal);
+    this.following.run(wanted, mine.signal, (found) => this.started(found)).catch((error) => {
+      mine.abort();
+      if (error.name !== "AbortError") fill(this.said, problem(error));
+    });
+  }
+
+  started({ topics, partitions }) {
+    const shown = topics.slice(0, 10).join(", ");
+    this.followed.textContent = `${plural(topics.length, "topic")} with ${plural(partitions, "partition")}: ${shown}${topics.length > 10 ? " …" : ""}`;
   }
 
   stop() {
@@ -111,10 +112,10 @@ class TailPage {
   }
 
   equivalents() {
-    const { topics } = this.request();
+    const { topics } = this.wanted();
     const named = topics.length ? topics : ["TOPIC"];
     const bootstrap = shell(this.state.bootstrap || "HOST:PORT");
     fill(this.same, equivalent(named.map((each) => `dragoman consume ${shell(each)} --from end --follow --json --bootstrap ${bootstrap}`),
-      named.map((each) => `GET ${this.state.server}/api/v1/topics/${encodeURIComponent(each)}/events`)));
+      named.map((each) => request(this.state, "GET", api("topics", each, "events")))));
   }
 }

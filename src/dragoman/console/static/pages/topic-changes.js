@@ -1,10 +1,11 @@
 // Changes of topics: each shows first what it would do.
 
 import { api, patch, post, query, remove } from "../api.js";
+import { command, option } from "../commands.js";
 import { Nothing, change, choice, difference, field } from "../dialogs.js";
 import { h } from "../dom.js";
-import { bytes, number, plural } from "../format.js";
-import { facts, marked, shell, to } from "../parts.js";
+import { bytes, number, plural, sum, unanswered } from "../format.js";
+import { facts, marked, to } from "../parts.js";
 
 const DRY = query({ validate_only: true });
 
@@ -64,9 +65,9 @@ export function createTopic(state, onDone, similar = null) {
       location.hash = to("topics", asked.name);
       return `${asked.name} is created.`;
     },
-    command: (asked) => ["dragoman topic create", shell(asked.name),
-      asked.partitions ? `--partitions ${asked.partitions}` : "", asked.replication_factor ? `--replication-factor ${asked.replication_factor}` : "",
-      ...Object.entries(asked.config).map(([key, value]) => `--config ${shell(`${key}=${value}`)}`), `--server ${state.server}`].filter(Boolean).join(" "),
+    command: (asked) => command(state, "topic create", asked.name,
+      option("--partitions", asked.partitions), option("--replication-factor", asked.replication_factor),
+      Object.entries(asked.config).flatMap(([key, value]) => ["--config", `${key}=${value}`])),
     verb: "Create",
     onDone,
   });
@@ -131,7 +132,7 @@ function configChange(state, topic, row) {
       await patch(api("topics", topic), asked);
       return `${row.name} of ${topic} is changed.`;
     },
-    command: (asked) => `dragoman topic alter ${shell(topic)} ${asked.set ? `--set ${shell(`${row.name}=${asked.set[row.name]}`)}` : `--unset ${row.name}`} --server ${state.server}`,
+    command: (asked) => command(state, "topic alter", topic, asked.set ? ["--set", `${row.name}=${asked.set[row.name]}`] : ["--unset", row.name]),
   };
 }
 
@@ -151,7 +152,7 @@ export function addPartitions(state, topic, onDone) {
       await post(api("topics", topic.name, "partitions"), asked);
       return `${topic.name} has ${plural(asked.total, "partition")}.`;
     },
-    command: (asked) => `dragoman topic partitions ${shell(topic.name)} ${asked.total} --yes --server ${state.server}`,
+    command: (asked) => command(state, "topic partitions", topic.name, asked.total, "--yes"),
     verb: "Add",
     onDone,
   });
@@ -172,8 +173,8 @@ export function truncateTopic(state, topic, onDone) {
     },
     check: async (asked) => {
       const found = await post(`${api("topics", topic.name, "truncate")}${DRY}`, asked);
-      const gone = found.items.reduce((all, each) => all + Math.max(0, each.after - each.before), 0);
-      return [h("p", {}, h("b", {}, number(gone)), ` offsets of records would be deleted.`),
+      const gone = sum(found.items.map((each) => Math.max(0, each.after - each.before)));
+      return [h("p", {}, h("b", {}, plural(gone, "offset")), " of records would be deleted."),
         difference(["Partition", "First offset now", "Afterwards"], found.items.map((each) =>
           [each.partition, number(each.before), each.problem ? each.problem : each.after > each.before ? h("del", {}, number(each.after)) : "the same"]))];
     },
@@ -181,7 +182,7 @@ export function truncateTopic(state, topic, onDone) {
       await post(api("topics", topic.name, "truncate"), asked);
       return `${topic.name} is truncated.`;
     },
-    command: (asked) => `dragoman topic truncate ${shell(topic.name)} --before ${shell(String(asked.before))}${(asked.partitions ?? []).map((each) => ` -p ${each}`).join("")} --yes --server ${state.server}`,
+    command: (asked) => command(state, "topic truncate", topic.name, "--before", asked.before, (asked.partitions ?? []).flatMap((each) => ["-p", each]), "--yes"),
     verb: "Delete records",
     typed: topic.name,
     isDangerous: true,
@@ -197,14 +198,14 @@ export function deleteTopic(state, topic) {
       return [h("p", {}, "This cannot be undone. It would delete:"),
         facts([["Partitions", number(found.partitions)], ["Records", `at most ${number(found.records)}`], ["Size", bytes(found.size_bytes)],
           ["Offsets of groups", found.group_count ? `${number(found.group_count)}: ${found.groups.slice(0, 10).join(", ")}${found.group_count > 10 ? " …" : ""}` : "none"],
-          found.unreachable.length ? ["Not counted", `what nodes ${found.unreachable.join(", ")} have: they do not answer`] : null])];
+          found.unreachable.length ? ["Not counted", `${unanswered(found.unreachable)}.`] : null])];
     },
     apply: async () => {
       await remove(api("topics", topic.name));
       location.hash = "#/topics";
       return `${topic.name} is deleted.`;
     },
-    command: () => `dragoman topic delete ${shell(topic.name)} --yes --server ${state.server}`,
+    command: () => command(state, "topic delete", topic.name, "--yes"),
     verb: "Delete",
     typed: topic.name,
     isDangerous: true,

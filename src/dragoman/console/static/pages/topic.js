@@ -1,12 +1,15 @@
 // One topic: what it does, its partitions, its configuration, and changes.
 
-import { api, get, query } from "../api.js";
-import { action, toolbar } from "../dialogs.js";
+import { api, get, query, whole } from "../api.js";
 import { Chart } from "../chart.js";
+import { command, equivalent, request, shell } from "../commands.js";
+import { action, toolbar } from "../dialogs.js";
 import { fill, h } from "../dom.js";
-import { figuresOf, rangeChoice } from "../figures.js";
-import { NOTHING, bytes, compact, duration, number, plural, rate, time } from "../format.js";
-import { badge, card, equivalent, facts, figure, link, marked, problem, settled, shell, snippet, tabs, to } from "../parts.js";
+import { figuresOf } from "../figures.js";
+import { NOTHING, bytes, compact, duration, number, plural, rate, sum, time } from "../format.js";
+import { OverTime } from "../over-time.js";
+import { badge, card, explained, facts, figure, link, marked, problem, settled, snippet, tabs, to } from "../parts.js";
+import { indented } from "../records/content.js";
 import { Table } from "../table.js";
 import { showRecords } from "./records.js";
 import { addPartitions, changeKey, createTopic, deleteTopic, resetKey, truncateTopic } from "./topic-changes.js";
@@ -32,10 +35,10 @@ export async function showTopic(place, context) {
   }
   const drawn = new made(name, state, signal, refresh);
   fill(content, drawn.element);
-  place.append(equivalent(drawn.commands(name, state), drawn.requests(`${state.server}/${path}`)));
+  place.append(equivalent(drawn.commands(name, state), drawn.requests(path, state)));
   let topic = null;
   async function refresh() {
-    topic = await wholeTopic(name, signal);
+    topic = await whole(path, "partitions", signal);
     if (!actions.firstChild) {
       const why = topic.internal ? "The topic is internal to the broker." : undefined;
       fill(actions, toolbar(state,
@@ -50,20 +53,6 @@ export async function showTopic(place, context) {
   return { refresh, title: name };
 }
 
-/** A topic with all its partitions, which come a page at a time. */
-async function wholeTopic(name, signal) {
-  const path = api("topics", name);
-  const topic = await get(path, signal);
-  let next = topic.next;
-  while (next) {
-    const page = await get(`${path}?after=${encodeURIComponent(next)}`, signal);
-    topic.partitions.push(...page.partitions);
-    next = page.next;
-  }
-  return topic;
-}
-
-const sum = (values) => values.reduce((one, other) => one + (other ?? 0), 0);
 const records = (topic) => sum(topic.partitions.map((each) => (each.high_watermark ?? 0) - (each.log_start_offset ?? 0)));
 
 // ---- overview
@@ -73,17 +62,12 @@ class Overview {
     this.name = name;
     this.state = state;
     this.signal = signal;
-    this.range = "-1h";
-    const range = rangeChoice((value) => {
-      this.range = value;
-      this.drawCharts().catch(() => {});
-    });
     this.figures = h("div", { class: "figures" });
     this.in = new Chart("Records written, by protocol", rate(compact));
     this.out = new Chart("Records read, by protocol", rate(compact));
     this.bytes = new Chart("Bytes", rate(bytes), 1024);
     this.size = new Chart("Size", bytes, 1024);
-    this.note = h("p", { class: "muted", hidden: true });
+    this.traffic = new OverTime("Traffic", [this.in, this.out, this.bytes, this.size], (from) => this.drawCharts(from));
     this.groups = new Table([
       { name: "group", title: "Group", of: (row) => row.group, show: (text) => link(to("groups", text), text) },
       { name: "protocol", title: "Protocol", of: (row) => row.protocol, show: (text) => badge(text || "none") },
@@ -92,18 +76,16 @@ class Overview {
     ], { label: "Groups that read the topic", key: (row) => row.group, empty: "No group has committed offsets in this topic." });
     this.about = h("div", {});
     this.table = h("div", {});
-    this.element = h("div", {}, this.figures,
-      h("section", { class: "card" }, h("div", { class: "heading" }, h("h2", {}, "Traffic"), h("label", { class: "inline" }, "Charts of", range)), this.note,
-        h("div", { class: "charts" }, this.in.element, this.out.element, this.bytes.element, this.size.element)),
+    this.element = h("div", {}, this.figures, this.traffic.element,
       card("Groups", this.groups.element), this.about, card("The same topic as a table", this.table));
   }
 
   commands(name, state) {
-    return [`dragoman topic describe ${shell(name)} --server ${state.server}`, `dragoman group list --lag --server ${state.server}`];
+    return [command(state, "topic describe", name), command(state, "group list", "--lag")];
   }
 
-  requests(path) {
-    return [`GET ${path}`, `POST ${this.state.server}/api/v1/figures/query {"topics": [${JSON.stringify(this.name)}]}`];
+  requests(path, state) {
+    return [request(state, "GET", path), `${request(state, "POST", "api/v1/figures/query")} {"topics": [${JSON.stringify(this.name)}]}`];
   }
 
   async draw(topic) {
@@ -118,37 +100,28 @@ class Overview {
       ["Kind", topic.internal ? "internal to the broker" : "of clients"],
       topic.hidden_from.length ? ["Hidden from", `${topic.hidden_from.join(", ")}: their clients cannot name it`] : null,
       ["Schema", schema.length ? "pinned in the configuration" : "none is pinned; values are shown as they look"],
-    ]), schema.map((each) => snippet(each.name, pretty(each.value)))));
+    ]), schema.map((each) => snippet(each.name, indented(each.value)))));
     if (!this.table.firstChild) fill(this.table, tableSamples(topic, this.state));
-    await Promise.all([this.drawCharts(), this.drawGroups()]);
+    await Promise.all([this.traffic.refresh(), this.drawGroups()]);
   }
 
-  async drawCharts() {
+  async drawCharts(from) {
     const names = ["topic_records_in_per_second", "topic_records_out_per_second", "topic_bytes_in_per_second", "topic_bytes_out_per_second", "topic_log_bytes"];
-    const { value: found, error } = await settled(figuresOf({ names, topics: [this.name], from: this.range }, this.signal));
-    this.note.hidden = Boolean(found?.series.length);
-    this.note.textContent = error ? error.message
-      : found.leftOut.length ? "The history has no series for this topic: it keeps those of the busiest 500, and combines the rest."
-        : "Nothing was written to or read from this topic in this time.";
-    if (!found) return;
+    const { value: found, error } = await settled(figuresOf({ names, topics: [this.name], from }, this.signal));
+    if (error) return explained(error);
     const times = found.times;
     this.in.draw(times, found.by("topic_records_in_per_second", "protocol"));
     this.out.draw(times, found.by("topic_records_out_per_second", "protocol"));
     this.bytes.draw(times, [found.sum("topic_bytes_in_per_second", "in"), found.sum("topic_bytes_out_per_second", "out")]);
     this.size.draw(times, [found.sum("topic_log_bytes", "size")]);
+    if (found.series.length) return null;
+    return found.leftOut.length ? "The history has no series for this topic: it keeps those of the busiest 500, and combines the rest."
+      : "Nothing was written to or read from this topic in this time.";
   }
 
   async drawGroups() {
     const { value } = await settled(get("lists/group-usage", this.signal));
     if (value) this.groups.show(value.items.filter((each) => each.topics.includes(this.name)));
-  }
-}
-
-function pretty(text) {
-  try {
-    return JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    return text;
   }
 }
 
@@ -195,11 +168,11 @@ class Partitions {
   }
 
   commands(name, state) {
-    return `dragoman topic describe ${shell(name)} --server ${state.server}`;
+    return command(state, "topic describe", name);
   }
 
-  requests(path) {
-    return `GET ${path}`;
+  requests(path, state) {
+    return request(state, "GET", path);
   }
 
   draw(topic) {
@@ -231,11 +204,11 @@ class Configuration {
   }
 
   commands(name, state) {
-    return [`dragoman topic describe ${shell(name)} --server ${state.server}`, `dragoman topic alter ${shell(name)} --set retention.ms=86400000 --dry-run --server ${state.server}`];
+    return [command(state, "topic describe", name), command(state, "topic alter", name, "--set", "retention.ms=86400000", "--dry-run")];
   }
 
-  requests(path) {
-    return [`GET ${path}/config`, `PATCH ${path}?validate_only=true`];
+  requests(path, state) {
+    return [request(state, "GET", `${path}/config`), request(state, "PATCH", `${path}?validate_only=true`)];
   }
 
   async draw(topic) {

@@ -1,11 +1,12 @@
 // The list of topics; one of them is in `topic.js`.
 
 import { get } from "../api.js";
+import { command, equivalent, request } from "../commands.js";
 import { action, toolbar } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { newestOf } from "../figures.js";
 import { NOTHING, bytes, compact, isMissing, number, rate } from "../format.js";
-import { badge, equivalent, link, settled, to } from "../parts.js";
+import { Silent, badge, link, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 import { createTopic } from "./topic-changes.js";
 import { showTopic } from "./topic.js";
@@ -35,17 +36,16 @@ async function showList(place, { state, signal, search }) {
   if (search.get("filter")) table.filter(search.get("filter"));
   let items = [];
   const draw = () => table.show(items.filter((each) => internal.checked || !each.internal));
-  const missing = h("p", { class: "stale", hidden: true });
+  const silent = new Silent("figures of what is led there are missing.");
   fill(place,
     h("div", { class: "heading" }, h("h1", {}, "Topics"), toolbar(state, h("a", { class: "button", href: "#/tail" }, "Live tail of several"), action(state, "Create topic", () => createTopic(state, refresh), { isMain: true }))),
-    missing, table.element,
-    equivalent([`dragoman topic list --server ${state.server}`, `dragoman topic create NAME --partitions 3 --server ${state.server}`],
-      [`GET ${state.server}/api/v1/usage/topics`, `POST ${state.server}/api/v1/topics`]));
+    silent.element, table.element,
+    equivalent([command(state, "topic list"), command(state, "topic create", "NAME", "--partitions", "3")],
+      [request(state, "GET", "api/v1/usage/topics"), request(state, "POST", "api/v1/topics")]));
   async function refresh() {
     const [found, rates] = await Promise.all([get("lists/topic-usage", signal), settled(newestOf(RATES, signal))]);
     items = withRates(found.items, rates.value);
-    missing.hidden = !found.unreachable.length;
-    missing.textContent = `Nodes ${found.unreachable.join(", ")} do not answer: figures of what they lead are missing.`;
+    silent.show(found.unreachable);
     draw();
   }
   await refresh();

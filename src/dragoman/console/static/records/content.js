@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[{}[\],:]/g;
-// Beyond so many characters, colours cost more than they tell.
+// Beyond so many characters, colours cost more than they help.
 const COLOURED_MAX = 100_000;
 const ROW_BYTES = 16;
 const HEX_MAX = 16 << 10;
@@ -27,6 +27,16 @@ export function pretty(text) {
     }
   });
   return out;
+}
+
+/** The same of a text that may be JSON. */
+export function indented(text) {
+  try {
+    JSON.parse(text);
+  } catch {
+    return text;
+  }
+  return pretty(text);
 }
 
 /** JSON text with a class for each kind of token. */

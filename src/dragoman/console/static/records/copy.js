@@ -1,10 +1,10 @@
 // Copying what a search finds to another topic: what would be copied, then the copy and its progress.
 
-import { choice, field } from "../dialogs.js";
+import { lines } from "../api.js";
+import { choice, field, openDialog } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { bytes, number, plural } from "../format.js";
 import { facts, problem } from "../parts.js";
-import { search } from "./lines.js";
 
 const RECORDS_MAX = 1_000_000;
 
@@ -26,7 +26,7 @@ export function askCopy(topic, request) {
     field("Partition of each record", partition), said,
     h("div", { class: "actions" }, close, stop, check, copy));
   const dialog = h("dialog", { "aria-label": `Copy records of ${topic}` }, form);
-  dialog.addEventListener("close", () => { running?.abort(); dialog.remove(); });
+  dialog.addEventListener("close", () => running?.abort());
 
   function forget() {
     resume = null;
@@ -51,13 +51,13 @@ export function askCopy(topic, request) {
     let failure = null;
     try {
       const asked = { ...request(), to: to.value.trim(), partition: partition.value, limit: RECORDS_MAX, validate_only: isTrial, continue: resume };
-      await search(asked, (line) => {
+      for await (const line of lines("records/copy", asked, running.signal)) {
         if (line.type === "start") start = line;
         else if (line.type === "copied") copied = line;
         else if (line.type === "progress") { progress = line; fill(said, counted(copied, progress, isTrial, "…")); }
         else if (line.type === "problem") failure = line;
         else end = line;
-      }, running.signal, "records/copy");
+      }
     } catch (error) {
       if (error.name !== "AbortError") failure = { code: error.code, message: error.message };
     }
@@ -74,8 +74,7 @@ export function askCopy(topic, request) {
       copied ? counted(copied, progress, isTrial, why(end, isTrial)) : null);
   }
 
-  document.body.append(dialog);
-  dialog.showModal();
+  openDialog(dialog);
 }
 
 const BUDGETS = { records: "the limit of records scanned", bytes: "the limit of bytes", seconds: "the limit of seconds" };

@@ -3,7 +3,7 @@
 import { get, query } from "../api.js";
 import { fill, h } from "../dom.js";
 import { bytes, number, time } from "../format.js";
-import { badge, copyButton, facts, problem } from "../parts.js";
+import { badge, copyButton, facts, problem, warning } from "../parts.js";
 import { bytesOf, coloured, hexadecimal, isJson, pretty } from "./content.js";
 
 /** `choice` has the decoders; `address(record)` gives a permanent link; `onClose` is called once. */
@@ -14,7 +14,7 @@ export class Details {
     this.address = address;
     this.onClose = onClose;
     this.title = h("h2", { id: "record-title", tabindex: "-1" });
-    this.body = h("div", { class: "panel-body" });
+    this.body = h("div", {});
     this.element = h("aside", { class: "panel", "aria-labelledby": "record-title", hidden: true },
       h("div", { class: "panel-head" }, this.title,
         h("button", { class: "quiet", onclick: () => this.close(), "aria-label": "Close the record" }, "✕")),
@@ -81,11 +81,12 @@ function part(title, shown, download) {
     Raw: () => new TextDecoder().decode(raw),
     Hex: () => hexadecimal(raw),
   };
-  const content = h("pre", { tabindex: "0", "aria-label": title });
+  const content = h("pre", { tabindex: "0", role: "region", "aria-label": title });
   const buttons = Object.keys(views).map((name) =>
     h("button", { class: "quiet", type: "button", onclick: () => choose(name) }, name));
   const choose = (name) => {
     fill(content, views[name]());
+    content.classList.toggle("hex", name === "Hex" || (name === "Decoded" && shown.form === "hex"));
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.textContent === name)));
   };
   choose("Decoded");
@@ -95,7 +96,7 @@ function part(title, shown, download) {
     h("div", { class: "part-head" }, h("div", { class: "choice", role: "group", "aria-label": `${title} as` }, buttons),
       copyButton(title, () => content.textContent),
       h("a", { href: download, download: "" }, "Download")),
-    shown.note ? h("p", { class: "hint" }, shown.note) : null,
+    shown.note ? warning(shown.note, "note") : null,
     content,
-    shown.is_cut ? h("p", { class: "hint" }, "Only the beginning is shown; the download has all of it.") : null);
+    shown.is_cut ? warning("Only the beginning is shown; the download has all of it.", "cut") : null);
 }

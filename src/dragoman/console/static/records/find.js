@@ -25,7 +25,7 @@ export function askMessage(topic, find) {
   });
 }
 
-export function wanted(kind, text, begin, now = Date.now()) {
+function wanted(kind, text, begin, now = Date.now()) {
   if (kind === "key") return { filter: `key == ${JSON.stringify(text)}`, from: "earliest" };
   if (kind === "keys") return { filter: keysFilter(text), from: "earliest" };
   const id = text.toUpperCase();

@@ -1,9 +1,10 @@
 // What to look for: the fields of a search and of a tail, which are also part of the page's address.
 
 import { choice, field } from "../dialogs.js";
-import { h } from "../dom.js";
+import { fill, h } from "../dom.js";
+import { marked } from "../parts.js";
 
-export const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
+const DEFAULTS = { from: "-50", until: "", partitions: "", filter: "", key: "auto", value: "auto", limit: "100", records: "1000000", seconds: "30" };
 const KEY_FORMS = ["auto", "utf-8", "json", "msgpack", "hex"];
 const VALUE_FORMS = ["auto", "utf-8", "json", "avro", "protobuf", "msgpack", "hex"];
 const NAMES = { auto: "Auto", "utf-8": "UTF-8", json: "JSON", avro: "Avro", protobuf: "Protobuf", msgpack: "MessagePack", hex: "Hex" };
@@ -35,7 +36,7 @@ export class Form {
       h("div", { class: "fields" },
         field("From", from), h("datalist", { id: "places" }, PLACES.map(([text, title]) => h("option", { value: text }, title))),
         field("Until", until), field("Partitions", partitions), field("Key as", key), field("Value as", value), field("At most", limit)),
-      h("label", { class: "wide" }, "Filter", filter), this.error, help(),
+      field("Filter", filter), this.error, help(),
       h("details", { class: "more" }, h("summary", {}, "Limits of a search"),
         h("div", { class: "fields" }, field("Records scanned", records), field("Seconds", seconds))),
       actions.saved, h("div", { class: "bar" }, actions.buttons));
@@ -94,7 +95,7 @@ export class Form {
   refuse(error) {
     const isMine = error?.code === "filter";
     this.error.hidden = !isMine;
-    this.error.textContent = isMine ? error.message : "";
+    fill(this.error, isMine ? marked(error.message) : "");
     this.fields.filter.setAttribute("aria-invalid", String(isMine));
     const at = isMine ? Number(/character (\d+)/.exec(error.message)?.[1]) : 0;
     if (at) {

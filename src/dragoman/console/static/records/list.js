@@ -1,7 +1,7 @@
 // The records that were found: a table whose rows open, newest or oldest first.
 
 import { fill, h } from "../dom.js";
-import { time } from "../format.js";
+import { NOTHING, time } from "../format.js";
 import { preview } from "./content.js";
 
 const COLUMNS = ["Time", "Partition", "Offset", "Key", "Value"];
@@ -65,11 +65,11 @@ export class RecordList {
   row(record) {
     const name = this.nameOf(record);
     record.element ??= h("tr", { "data-record": name, onclick: (event) => this.opened(event, record) },
-      h("td", { class: "nowrap" }, record.timestamp < 0 ? "–" : time(record.timestamp, true)),
-      this.hasTopic ? h("td", { class: "content topic" }, record.topic) : null,
+      h("td", { class: "nowrap" }, record.timestamp < 0 ? NOTHING : time(record.timestamp, true)),
+      this.hasTopic ? h("td", { class: "content" }, record.topic) : null,
       h("td", { class: "number", "data-title": "partition" }, record.partition),
       h("td", { class: "number", "data-title": "offset" }, h("button", { class: "row", type: "button", "aria-label": `Open partition ${record.partition}, offset ${record.offset}` }, record.offset)),
-      h("td", { class: "content key" }, preview(record.key)),
+      h("td", { class: "content" }, preview(record.key)),
       h("td", { class: "content" }, preview(record.value)));
     return record.element;
   }

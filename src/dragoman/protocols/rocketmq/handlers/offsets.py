@@ -8,6 +8,7 @@ from dragoman.broker.errors import NotLeader
 from dragoman.broker.readers import Ends
 from dragoman.cluster.metadata import PartitionMetadata
 from dragoman.limits import ROCKETMQ_YOUNG_QUEUE_RECORDS_MAX, TOPIC_PARTITIONS_MAX
+from dragoman.plural import plural
 from dragoman.protocols.rocketmq.constants import Response
 from dragoman.protocols.rocketmq.handlers.names import topic_name, visible_topic
 from dragoman.protocols.rocketmq.handlers.node import RocketmqNode
@@ -24,7 +25,7 @@ def partition_of(call: Call) -> PartitionMetadata:
     queue = call.number("queueId")
     if not 0 <= queue < len(topic.partitions):
         spelt, count = call.text("topic"), len(topic.partitions)
-        text = f"queueId[{queue}] is illegal, topic {spelt} has {count} queues"
+        text = f"queueId[{queue}] is illegal, topic {spelt} has {plural(count, 'queue')}"
         raise Refused(Response.INVALID_PARAMETER, text)
     return topic.partitions[queue]
 

@@ -16,6 +16,7 @@ from dragoman.cluster.metadata import TopicMetadata
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.limits import ROCKETMQ_INFLATED_BYTES_MAX
 from dragoman.outcome import start
+from dragoman.plural import plural
 from dragoman.protocols.rocketmq.constants import (
     BODY_BYTES_MAX,
     CLOSED_TOPICS,
@@ -304,7 +305,8 @@ def _append(call: Call, head: Head, topic: TopicMetadata, sent: list[Sent]) -> N
 def _queue(call: Call, head: Head, topic: TopicMetadata) -> int:
     count = max(read_queues(topic), write_queues(topic))
     if head.queue >= count:
-        text = f"request queueId[{head.queue}] is illegal, topic {head.topic} has {count} queues"
+        queues = plural(count, "queue")
+        text = f"request queueId[{head.queue}] is illegal, topic {head.topic} has {queues}"
         raise Refused(Response.INVALID_PARAMETER, text)
     if head.queue < 0:
         return call.broker.random.randrange(max(1, write_queues(topic)))

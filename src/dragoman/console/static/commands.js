@@ -1,0 +1,25 @@
+// The same on the command line and over HTTP.
+
+import { h } from "./dom.js";
+import { copied } from "./parts.js";
+
+/** A word as the shell takes it. */
+export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
+
+/** An option of a command, if it has a value. */
+export const option = (name, value) => (isSet(value) && value !== "" ? [name, value] : []);
+
+/** A command that asks the console's node: `command(state, "topic delete", name, "--yes")`. Words that are not set are left out. */
+export const command = (state, name, ...words) =>
+  ["dragoman", name, ...[...words, "--server", state.server].flat().filter(isSet).map(shell)].join(" ");
+
+const isSet = (word) => word !== null && word !== undefined && word !== false;
+
+/** A request to the console's node. */
+export const request = (state, method, path) => `${method} ${state.server}/${path}`;
+
+/** Commands and requests that do what a page does. */
+export function equivalent(commands, requests) {
+  return h("details", { class: "equivalent" }, h("summary", {}, "Command line and API"),
+    [commands].flat().map((each) => copied("CLI", each)), [requests].flat().map((each) => copied("HTTP", each)));
+}
