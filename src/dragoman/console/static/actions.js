@@ -39,12 +39,14 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
   const update = () => {
     applyButton.disabled = isBusy || checked === null || (typed !== undefined && word.value !== typed);
     checkButton.disabled = isBusy;
+    // Without fields it is for another attempt only.
+    checkButton.hidden = !fields && (isBusy || checked !== null);
   };
   const form = h("form", { oninput: (event) => { if (event.target !== word) forget(); }, onsubmit: (event) => { event.preventDefault(); look(); } },
     h("h2", {}, title), fields, said,
     typed ? field(`Type ${typed} to confirm`, word) : null, same,
     h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
-      fields ? checkButton : null, applyButton));
+      checkButton, applyButton));
   const dialog = h("dialog", { "aria-label": title }, form);
 
   function forget() {

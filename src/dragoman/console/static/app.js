@@ -48,6 +48,7 @@ async function show() {
   clearTimeout(shown?.timer);
   const controller = new AbortController();
   const mine = { controller, timer: 0, refresh: null };
+  stale.hidden = true;
   shown = mine;
   drawNavigation(wanted.name);
   const page = PAGES[wanted.name];
@@ -167,6 +168,7 @@ function sayObstacle(text) {
 function askLogin() {
   shown?.controller.abort();
   clearTimeout(shown?.timer);
+  stale.hidden = true;
   document.title = "Log in · Dragoman";
   const form = loginForm({
     title: "Log in", notes: h("p", { class: "muted" }, "As a user of ", h("code", {}, state.server || "the node"), "."), user: null, onDone: begin,

@@ -86,8 +86,8 @@ export function resetGroup(state, name, group, onDone) {
 function summary(moved, count) {
   const back = moved.reduce((all, each) => all + Math.max(0, (each.before ?? each.after) - each.after), 0);
   const forth = moved.reduce((all, each) => all + Math.max(0, each.after - (each.before ?? each.after)), 0);
-  return h("p", {}, h("b", {}, `${moved.length} of ${plural(count, "partition")} change. `),
-    back ? `At most ${number(back)} records are read again. ` : "", forth ? `At most ${number(forth)} records are skipped.` : "");
+  return h("p", {}, h("b", {}, `${moved.length} of ${plural(count, "partition")} ${moved.length === 1 ? "changes" : "change"}. `),
+    back ? `At most ${plural(back, "record")} ${back === 1 ? "is" : "are"} read again. ` : "", forth ? `At most ${plural(forth, "record")} ${forth === 1 ? "is" : "are"} skipped.` : "");
 }
 
 function signed(each) {

@@ -126,7 +126,7 @@ class Overview {
       now ? figure("In", rate(bytes)(total("bytes_in_per_second")), rate(compact)(total("records_in_per_second")).replace("/s", " records/s")) : null,
       now ? figure("Out", rate(bytes)(total("bytes_out_per_second")), rate(compact)(total("records_out_per_second")).replace("/s", " records/s")) : null,
       cluster ? [
-        figure("Topics", number(cluster.topics), `${number(cluster.partitions)} partitions`),
+        figure("Topics", number(cluster.topics), plural(cluster.partitions, "partition")),
         figure("Groups", number(cluster.groups), `on node ${cluster.node_id}`),
         figure("Nodes", `${cluster.nodes.filter((each) => each.alive).length} of ${cluster.nodes.length}`, "alive"),
         figure("Under-replicated", number(cluster.under_replicated), "partitions"),

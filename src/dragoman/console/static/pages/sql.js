@@ -95,7 +95,7 @@ export async function show(place, { state, search, signal }) {
   return { title: "SQL" };
 }
 
-const readingText = (topics) => topics.map((each) => `${each.topic}: ${number(each.records)} records read, ${bytes(each.bytes)}`).join("; ") || "Starting …";
+const readingText = (topics) => topics.map((each) => `${each.topic}: ${plural(each.records, "record")} read, ${bytes(each.bytes)}`).join("; ") || "Starting …";
 
 /** The line of the query with a mark under the place of the error. */
 function placed(line, text) {
@@ -143,7 +143,7 @@ function drawResult(found, elapsed) {
   return card("Result",
     h("p", { role: "status" }, `${plural(end.rows, "row")} in ${duration(elapsed)}: ${duration(end.read_s)} to read, ${duration(end.total_s - end.read_s)} to run the query, the rest to start its process. ${bytes(end.memory_bytes)} of memory at most.`),
     found.reading.length ? h("p", { class: "muted" }, readingText(found.reading)) : null,
-    partly.map((each) => h("p", { class: "warning" }, badge("part", "warn"), ` Only ${number(each.records)} records of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`)),
+    partly.map((each) => h("p", { class: "warning" }, badge("part", "warn"), ` Only ${plural(each.records, "record")} of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`)),
     end.is_cut ? h("p", { class: "warning" }, badge("cut", "warn"), " The result has more rows than are shown.") : null,
     end.cut_cells ? h("p", { class: "warning" }, badge("cut", "warn"), ` ${plural(end.cut_cells, "cell")} show the beginning of their text only, also in files.`) : null,
     h("div", { class: "bar" },

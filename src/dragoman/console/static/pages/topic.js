@@ -128,7 +128,7 @@ class Overview {
     this.note.hidden = Boolean(found?.series.length);
     this.note.textContent = error ? error.message
       : found.leftOut.length ? "The history has no series for this topic: it keeps those of the busiest 500, and combines the rest."
-        : "Nothing was written to or read from this topic in this time.";
+        : "No figures of this topic in this time: nothing was written to or read from it, or it is new.";
     if (!found) return;
     const times = found.times;
     this.in.draw(times, found.by("topic_records_in_per_second", "protocol"));
