@@ -142,7 +142,7 @@ async def _pause(server: asyncio.Server, loop: asyncio.AbstractEventLoop) -> Non
 
 
 class _BrowserConnection(HttpConnection):
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
         """A browser that closes its half has gone: what runs for it ends at once."""
         return False
 

@@ -110,7 +110,7 @@ async def test_browser_that_has_gone_is_not_answered(monkeypatch: pytest.MonkeyP
 
     silent = await asyncio.start_server(node, "127.0.0.1", 0)
     async with silent:
-        address = "http://127.0.0.1:%d" % silent.sockets[0].getsockname()[1]
+        address = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
         async with served(server=address) as console:
             reader, writer = await console.connect()
             writer.write(REQUEST.replace(b"/static/app.js", b"/session"))

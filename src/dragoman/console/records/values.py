@@ -61,7 +61,7 @@ class Tail(_Request, frozen=True, kw_only=True):
     decode: Decoding = Decoding()
     #: Records shown in a second; the others are counted.
     rate: Annotated[int, Meta(ge=1, le=limits.CONSOLE_TAIL_RECORDS_PER_SECOND_MAX)] = 50
-    #: Where an interrupted tail of these partitions continues, by partition; others begin at the end.
+    #: Where a tail that was interrupted continues, by partition; others begin at the end.
     positions: dict[str, Offset] = {}
 
 
