@@ -43,7 +43,7 @@ export async function show(place, { state, search, signal }) {
       form.requestSubmit();
     }
   });
-  const samples = h("div", { class: "bar", role: "group", "aria-label": "Sample queries" }, h("span", { class: "muted" }, "Samples of"), topic,
+  const samples = h("div", { class: "bar", role: "group", "aria-label": "Sample queries" }, h("span", { class: "muted" }, names.length ? "Samples of" : "Samples"), names.length ? topic : null,
     SAMPLES.map(([title, make]) => h("button", { type: "button", onclick: () => { query.value = make(quoted(topic.value || first)); drawSame(); query.focus(); } }, title)));
   const form = h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); if (!running && !abilities.obstacle) ask(); } },
     query, said,
