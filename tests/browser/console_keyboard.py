@@ -108,7 +108,8 @@ def addresses_go_back_forward_and_anywhere(page: Page, world: World) -> None:
 
 
 def _signature(page: Page) -> str:
-    return str(page.browser.evaluate(_SIGNATURE))
+    page.wait("document.querySelector('main h1')")
+    return str(page.browser.read(_SIGNATURE))
 
 
 def _expect(page: Page, signature: str, way: str) -> None:

@@ -13,8 +13,6 @@ _PATIENCE_S = 30.0
 _HEIGHT_MAX = 2400
 _POLL_S = 0.02
 _SHIFT = 8
-#: What Chromium says when the page was left before a script has ended.
-_LEFT = ("navigated or closed", "context was destroyed", "Cannot find context")
 _SHOWN = "document.querySelector('main:not([aria-busy]) h1')"
 _OVERFLOWS = """document.documentElement.scrollWidth > window.innerWidth + 1
     || [...document.querySelectorAll('dialog[open]')].some(
@@ -142,20 +140,11 @@ class Page:
 
     def wait(self, expression: str, complaint: str = "") -> None:
         until = time.monotonic() + _PATIENCE_S
-        while not self._holds(expression):
+        while not self.browser.read(f"Boolean({expression})"):
             if time.monotonic() > until:
                 said = " ".join(self.text("body").split())[:1500]
                 raise BrowserError(f"{complaint or expression}; the page says: {said}")
             time.sleep(_POLL_S)
-
-    def _holds(self, expression: str) -> bool:
-        try:
-            return bool(self.browser.evaluate(f"Boolean({expression})"))
-        except BrowserError as error:
-            # A page that is being left does not answer any more.
-            if any(each in str(error) for each in _LEFT):
-                return False
-            raise
 
     def overflows(self) -> bool:
         """Whether the page or its dialog is wider than its window."""
