@@ -4,7 +4,6 @@ five protocols, a capture and a pipeline: each by a user who may, and first by o
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,10 +16,9 @@ from browser.console_page import Page
 from browser.console_pipeline import ReportedPipeline
 from browser.console_traffic import OPEN_LISTENERS, TOPICS, Traffic
 from browser.console_world import ADMIN, PASSWORD, VIEWER, allow, ask_as_admin
+from browser.locked_nodes import create_users, options
 from browser.scenarios import tried
 from demo.postgres import LocalPostgres
-from dragoman.cli.remote import Remote
-from dragoman.security.key_file import KEY_BYTES, format_keys, new_key
 from nodes.cluster import ServedCluster
 
 _PATIENCE_S = 60.0
@@ -37,11 +35,11 @@ class LockedCluster:
         with self._open as stack:
             root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="browser-")))
             self.nodes = stack.enter_context(
-                ServedCluster(root, 3, *_options(root), listeners=("console", *OPEN_LISTENERS))
+                ServedCluster(root, 3, *options(root), listeners=("console", *OPEN_LISTENERS))
             )
             self.nodes.start(1, 2, 3)
             self.url = f"http://{self.nodes.address(1, 'console')}/"
-            self._create_users()
+            create_users(self.nodes)
             allow(self.ask, "ANONYMOUS", "all", "topic", "group")
             allow(self.ask, VIEWER, "describe", "topic", "group", "cluster")
             allow(self.ask, VIEWER, "describe_configs", "cluster")
@@ -64,12 +62,6 @@ class LockedCluster:
     def _address(self, listener: str) -> str:
         is_kafka = listener == "kafka"
         return self.nodes.bootstrap() if is_kafka else self.nodes.address(1, listener)
-
-    def _create_users(self) -> None:
-        operator = Remote(f"unix:{self.nodes.data(1)}")
-        for name in (ADMIN, VIEWER):
-            user = {"name": name, "password": PASSWORD}
-            operator.post("/api/v1/security/users", user, dict[str, Any])
 
     def _capture(self, postgres: LocalPostgres) -> None:
         definition = {"name": "shop", "dsn": postgres.dsn(), "tables": ["*"]}
@@ -95,20 +87,6 @@ class LockedCluster:
             if time.monotonic() > until:
                 raise TimeoutError(f"{what} does not come: {self.status()}")
             time.sleep(0.05)
-
-
-def _options(root: Path) -> list[str]:
-    key = root / "cluster.key"
-    key.write_bytes(format_keys([new_key(os.urandom(KEY_BYTES + 4))]))
-    key.chmod(0o600)
-    settings = {
-        "listener.kafka.authentication": "required",
-        "listener.http.authentication": "required",
-        "super.users": f"User:{ADMIN}",
-        "sasl.insecure.clear.text": "true",
-        "cluster.key.file": str(key),
-    }
-    return [word for pair in settings.items() for word in ("--set", "=".join(pair))]
 
 
 # ---- scenarios

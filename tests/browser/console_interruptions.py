@@ -4,15 +4,19 @@ another user changes the same thing.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from browser.chromium import Chromium
 from browser.console_page import Page
 from browser.console_process import ConsoleProcess, settings_of
-from browser.console_world import ADMIN, PASSWORD, VIEWER, World
+from browser.console_world import ADMIN, PASSWORD, VIEWER, World, ask_as_admin
+from browser.locked_nodes import create_users, options
 from dragoman.client.kafka import NewRecord
+from nodes.cluster import ServedCluster
 
 #: Seconds that a login lasts where it is to end meanwhile.
 _LIFE_S: Final = 6
@@ -118,6 +122,34 @@ def tail_continues_when_its_console_returns(_: Page, world: World) -> None:
         page.wait(f"{_COUNTERS}.includes('3 records matched')", "the counters begin anew")
 
 
+def tail_continues_when_its_node_was_killed(_: Page, __: World) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="browser-") as root,
+        ServedCluster(Path(root), 1, *options(Path(root)), listeners=("console",)) as nodes,
+    ):
+        nodes.start(1, cluster=[])
+        create_users(nodes)
+        with _browser(f"http://{nodes.address(1, 'console')}/") as page:
+
+            def write(value: str) -> None:
+                record = {"records": [{"value": value}]}
+                ask_as_admin(nodes.url(1), "POST", "/api/v1/topics/news/records", record)
+
+            ask_as_admin(nodes.url(1), "POST", "/api/v1/topics", {"name": "news"})
+            page.log_in(ADMIN, PASSWORD)
+            page.open("#/topics/news/records?tail=1")
+            page.wait(f"{_COUNTERS}.includes('0 records matched')", "the tail does not begin")
+            write("before")
+            page.wait(f"{_COUNTERS}.includes('1 record matched')", "a record is not counted")
+            nodes.nodes[1].kill()
+            page.see("The tail is interrupted", ".hint")
+            nodes.start(1, cluster=[])
+            write("after the start")
+            _log_in_again(page)
+            page.wait(f"{_SHOWN}.includes('after the start')", "the tail does not continue")
+            page.wait("!document.querySelector('.hint')", "the interruption stays on the page")
+
+
 def configuration_that_another_user_changes(_: Page, world: World) -> None:
     """Each sees what the other has applied, and a dialog shows the newest value as `now`."""
     address = "#/topics/invoices/configuration"
@@ -151,5 +183,6 @@ SCENARIOS: Final[tuple[Callable[[Page, World], None], ...]] = (
     refused_request_is_repeated_after_the_login,
     another_user_begins_anew,
     tail_continues_when_its_console_returns,
+    tail_continues_when_its_node_was_killed,
     configuration_that_another_user_changes,
 )

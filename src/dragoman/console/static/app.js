@@ -188,8 +188,14 @@ session.renew = () => (asking ??= again().finally(() => (asking = null)));
 /** Have the user log in again in front of the page, which goes on if it is the same one. */
 async function again() {
   const before = state.user;
-  const isBack = before !== null && (await askAgain(before));
-  if (isBack) await learn();
+  if (before === null) {
+    // The page began without a login, which is needed by now.
+    const { needs_login: needsLogin, obstacle } = await learn();
+    if (needsLogin || obstacle) await begin();
+    return false;
+  }
+  const isBack = await askAgain(before);
+  await learn();
   if (isBack && state.user === before) return true;
   closeDialogs();
   if (isBack) show();
