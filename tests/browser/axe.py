@@ -32,7 +32,8 @@ def _source() -> str:
 def serious_findings(browser: Chromium) -> list[str]:
     """What axe finds on the page that is shown: the rule, and the first elements."""
     # The page's policy allows no foreign script; the debugger's are no part of the page.
-    browser.evaluate(f"{_source()}; true")
+    if not browser.evaluate("'axe' in window"):
+        browser.evaluate(f"{_source()}; true")
     text = browser.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then((found) => JSON.stringify("
         "found.violations.map((each) => [each.impact, each.id, "

@@ -27,6 +27,8 @@ _FLAGS = (
     "--remote-debugging-pipe",
 )
 _PATIENCE_S = 30.0
+#: What Chromium says when a page was left before a script has ended.
+_LEFT = ("navigated or closed", "context was destroyed", "Cannot find context")
 #: Where Chromium reads commands and writes what happened.
 _COMMANDS, _EVENTS = 3, 4
 
@@ -109,12 +111,21 @@ class Chromium:
         if "errorText" in result:
             raise BrowserError(f"{url}: {result['errorText']}")
         until = time.monotonic() + _PATIENCE_S
-        while self.evaluate("document.readyState") != "complete":
+        while self.read("document.readyState") != "complete":
             if time.monotonic() > until:
                 raise BrowserError(f"{url} does not load")
 
     def text(self) -> str:
         return str(self.evaluate("document.documentElement.innerText"))
+
+    def read(self, script: str) -> object:
+        """The value of an expression that changes nothing; None while the page is being left."""
+        try:
+            return self.evaluate(script)
+        except BrowserError as error:
+            if any(each in str(error) for each in _LEFT):
+                return None
+            raise
 
     def evaluate(self, script: str) -> object:
         """The value of an expression in the page, or of its promise."""

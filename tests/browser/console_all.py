@@ -12,7 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from browser import console_cluster, console_many, console_operations, console_screens
+from browser import (
+    console_cluster,
+    console_cluster_actions,
+    console_interruptions,
+    console_keyboard,
+    console_loading,
+    console_many,
+    console_operations,
+    console_proxy,
+    console_screens,
+)
 from browser.chromium import BrowserError, Chromium
 from browser.console_looks import look
 from browser.console_page import Page
@@ -21,7 +31,12 @@ from browser.console_world import ADMIN, PASSWORD, World
 from browser.scenarios import tried
 
 _PICTURES = Path(__file__).parents[2] / "build" / "console"
-_SCENARIOS = (*console_screens.SCENARIOS, *console_operations.SCENARIOS)
+_SCENARIOS = (
+    *console_screens.SCENARIOS,
+    *console_operations.SCENARIOS,
+    *console_interruptions.SCENARIOS,
+    *console_keyboard.SCENARIOS,
+)
 
 
 def used_and_seen(pictures: Path) -> list[str]:
@@ -31,6 +46,7 @@ def used_and_seen(pictures: Path) -> list[str]:
         page.resize(1280)
         page.log_in(ADMIN, PASSWORD)
         faults = tried(_SCENARIOS, page, world)
+        faults += console_proxy.run(world, pictures)
         faults += look(page, (*SCREENS, *MISSING, *DIALOGS), pictures)
         faults += look(Page(browser, world.open_url), screens_of_nothing(), pictures)
         if browser.evaluate("window.hacked"):
@@ -41,7 +57,9 @@ def used_and_seen(pictures: Path) -> list[str]:
 _PARTS: Final[dict[str, Callable[[Path], list[str]]]] = {
     "node": used_and_seen,
     "cluster": console_cluster.run,
+    "cluster-actions": console_cluster_actions.run,
     "many": console_many.run,
+    "loading": console_loading.run,
 }
 
 

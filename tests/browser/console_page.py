@@ -140,9 +140,9 @@ class Page:
 
     def wait(self, expression: str, complaint: str = "") -> None:
         until = time.monotonic() + _PATIENCE_S
-        while not self.browser.evaluate(f"Boolean({expression})"):
+        while not self.browser.read(f"Boolean({expression})"):
             if time.monotonic() > until:
-                said = self.text("body")[:1500]
+                said = " ".join(self.text("body").split())[:1500]
                 raise BrowserError(f"{complaint or expression}; the page says: {said}")
             time.sleep(_POLL_S)
 

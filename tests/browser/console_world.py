@@ -61,7 +61,8 @@ class World:
             stack.enter_context(self.broker)
             self.node = self.broker.http_url
             self.url = f"http://{self.broker.address('console')}/"
-            self._allow()
+            allow(self.ask, "ANONYMOUS", "all", "topic", "group")
+            allow(self.ask, VIEWER, "describe", "topic", "group")
             self._fill_topics()
             self._fill_letters()
             self._fill_values()
@@ -81,25 +82,12 @@ class World:
     # ---- the node
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
-        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.node + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        return ask_as_admin(self.node, method, path, body)
 
     def records(self, topic: str) -> list[dict[str, Any]]:
         """Of its partition 0."""
         path = f"/api/v1/topics/{quote(topic, safe='')}/partitions/0/records"
         return list(self.ask("GET", path)["items"])
-
-    def _allow(self) -> None:
-        anonymous = {"principal": "User:ANONYMOUS", "operation": "all", "name": "*"}
-        viewer = {"principal": f"User:{VIEWER}", "operation": "describe", "name": "*"}
-        kinds = ("topic", "group")
-        rules = [{**who, "resource": kind} for who in (anonymous, viewer) for kind in kinds]
-        self.ask("POST", "/api/v1/security/rules", {"rules": rules})
 
     def client(self) -> BlockingKafkaClient:
         login = SaslLogin(mechanism="SCRAM-SHA-256", name=ADMIN, password=PASSWORD)
@@ -215,3 +203,24 @@ class World:
             if time.monotonic() > until:
                 raise TimeoutError(f"{what} does not come")
             time.sleep(0.05)
+
+
+def ask_as_admin(node: str, method: str, path: str, body: object = None) -> Any:
+    """What the API of a node, by its URL, answers to the administrator."""
+    login = base64.b64encode(f"{ADMIN}:{PASSWORD}".encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(node + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+def allow(ask: Callable[[str, str, object], Any], user: str, operation: str, *kinds: str) -> None:
+    """Rules for all resources of these kinds."""
+    rule = {"principal": f"User:{user}", "operation": operation}
+    rules = [
+        {**rule, "resource": kind, "name": "kafka-cluster" if kind == "cluster" else "*"}
+        for kind in kinds
+    ]
+    ask("POST", "/api/v1/security/rules", {"rules": rules})

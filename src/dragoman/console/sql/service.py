@@ -26,7 +26,7 @@ _ENDED: Final = (
     encode(Problem(code="login_needed", detail="the session has ended: log in again")) + b"\n"
 )
 #: A query that was stopped needs a moment to end its process; the next one waits for that.
-_TURN_TIMEOUT_S: Final = 3.0
+_TURN_TIMEOUT_S: Final = 5.0
 
 
 class TooManyQueriesError(ConsoleError):
@@ -81,17 +81,12 @@ class Queries:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConsoleError(f"request body: {error}") from None
         job = await self._job(session, request)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_TURN_TIMEOUT_S):
-                while self._is_full():
-                    self._ended.clear()
-                    await self._ended.wait()
-        if self._is_full():
+        if not await self._has_turn():
             raise TooManyQueriesError(_TOO_MANY)
         return within(self._sessions, session, self._lines(job), _ENDED)
 
     async def _lines(self, job: QueryJob) -> AsyncGenerator[bytes]:
-        if self._is_full():
+        if not await self._has_turn():
             # Others have begun since the request was accepted.
             yield encode(Problem(code=TooManyQueriesError.code, detail=_TOO_MANY)) + b"\n"
             return
@@ -104,8 +99,14 @@ class Queries:
             self._running -= 1
             self._ended.set()
 
-    def _is_full(self) -> bool:
-        return self._running >= limits.CONSOLE_QUERIES_MAX
+    async def _has_turn(self) -> bool:
+        """Whether there is a place, after a wait for one."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TURN_TIMEOUT_S):
+                while self._running >= limits.CONSOLE_QUERIES_MAX:
+                    self._ended.clear()
+                    await self._ended.wait()
+        return self._running < limits.CONSOLE_QUERIES_MAX
 
     async def _job(self, session: Session | None, request: QueryRequest) -> QueryJob:
         missing = [name for name in QUERY_MODULES if not self._has_module(name)]

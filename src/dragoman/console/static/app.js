@@ -50,6 +50,7 @@ async function show() {
   clearTimeout(shown?.timer);
   const controller = new AbortController();
   const mine = { controller, timer: 0, refresh: null };
+  stale.hidden = true;
   shown = mine;
   drawNavigation(wanted.name);
   const page = PAGES[wanted.name];
@@ -167,6 +168,7 @@ function sayObstacle(text) {
 function askLogin() {
   shown?.controller.abort();
   clearTimeout(shown?.timer);
+  stale.hidden = true;
   document.title = "Log in · Dragoman";
   const form = loginForm({
     title: "Log in", notes: h("p", { class: "muted" }, "As a user of ", h("code", {}, state.server || "the node"), "."), user: null, onDone: begin,
@@ -186,8 +188,14 @@ session.renew = () => (asking ??= again().finally(() => (asking = null)));
 /** Have the user log in again in front of the page, which goes on if it is the same one. */
 async function again() {
   const before = state.user;
-  const isBack = before !== null && (await askAgain(before));
-  if (isBack) await learn();
+  if (before === null) {
+    // The page began without a login, which is needed by now.
+    const { needs_login: needsLogin, obstacle } = await learn();
+    if (needsLogin || obstacle) await begin();
+    return false;
+  }
+  const isBack = await askAgain(before);
+  await learn();
   if (isBack && state.user === before) return true;
   closeDialogs();
   if (isBack) show();

@@ -67,10 +67,11 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
   const said = h("div", { class: "outcome", "aria-live": "polite" });
   const same = h("div", {});
   const word = typed ? h("input", { name: "typed", autocomplete: "off", spellcheck: "false", oninput: () => update() }) : null;
-  const checkButton = check && fields ? h("button", { type: "submit" }, "Show what changes") : null;
+  const checkButton = check ? h("button", { type: "submit" }, "Show what changes") : null;
   const applyButton = h("button", { type: check ? "button" : "submit", class: isDangerous ? "danger" : "primary", onclick: check ? run : null }, verb);
   let checked = check ? null : {};
   let isBusy = false;
+  let hasFailed = false;
   const form = h("form", { oninput: (event) => { if (event.target !== word) forget(); }, onsubmit: submit },
     fields, said, typed ? field(`Type ${typed} to confirm`, word) : null, same,
     h("div", { class: "actions" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), checkButton, applyButton));
@@ -78,7 +79,10 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
 
   function update() {
     applyButton.disabled = isBusy || checked === null || (typed !== undefined && word.value !== typed);
-    if (checkButton) checkButton.disabled = isBusy;
+    if (!checkButton) return;
+    checkButton.disabled = isBusy;
+    // Without fields it is for another attempt only.
+    checkButton.hidden = !fields && !hasFailed;
   }
 
   /** What was checked is no longer what the form says. */
@@ -91,16 +95,18 @@ export function change({ title, fields, wanted = () => ({}), check, apply, comma
 
   function submit(event) {
     event.preventDefault();
-    if (!check) run();
-    else if (fields) look();
+    if (check) look();
+    else run();
   }
 
   async function busy(work) {
     isBusy = true;
+    hasFailed = false;
     update();
     try {
       await work();
     } catch (error) {
+      hasFailed = true;
       if (check) checked = null;
       fill(said, problem(error));
     } finally {

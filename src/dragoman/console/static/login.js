@@ -35,7 +35,9 @@ export function loginForm({ title, notes, user, onDone }) {
 export function askAgain(user) {
   return new Promise((resolve) => {
     let isDone = false;
-    const dialog = h("dialog", { class: "again", "aria-label": "Log in again", oncancel: (event) => event.preventDefault() }, loginForm({
+    // Escape would discard what is behind it.
+    const stay = (event) => { if (event.key === "Escape") event.preventDefault(); };
+    const dialog = h("dialog", { class: "again", "aria-label": "Log in again", closedby: "none", onkeydown: stay }, loginForm({
       title: "Your session has ended",
       notes: h("p", {}, "What you were doing is kept. Log in ", user ? ["as ", h("b", {}, user)] : "with a token", " to continue it; another user begins anew."),
       user,

@@ -41,7 +41,7 @@ async function showCluster(place, { state, signal }) {
     { name: "rack", title: "Rack", of: (row) => row.rack || null },
     { name: "leads", title: "Leads", of: (row) => row.leads, isNumber: true, show: number, help: "Partitions that it leads" },
     { name: "replicas", title: "Replicas", of: (row) => row.replicas, isNumber: true, show: number },
-    { name: "lag", title: "Behind by", of: (row) => row.lag, isNumber: true, show: (value) => (isMissing(value) ? NOTHING : `${compact(value)} records`), help: "Of the partition that it follows worst" },
+    { name: "lag", title: "Behind by", of: (row) => row.lag, isNumber: true, show: (value) => (isMissing(value) ? NOTHING : `${compact(value)} ${value === 1 ? "record" : "records"}`), help: "Of the partition that it follows worst" },
     { name: "settings", title: "Settings", isPlain: true, of: () => null, show: (_, row) => link(to("cluster", "settings", String(row.node_id)), "Settings") },
     { name: "level", title: "Supports level", of: (row) => row.feature_level, isNumber: true },
     state.isReadOnly ? null : { name: "act", title: "Actions", isPlain: true, of: () => null, show: (_, row) => h("div", { class: "row-actions" },

@@ -45,7 +45,7 @@ export async function show(place, { state, search, signal }) {
       form.requestSubmit();
     }
   });
-  const samples = h("div", { class: "bar", role: "group", "aria-label": "Sample queries" }, h("span", { class: "muted" }, "Samples of"), topic,
+  const samples = h("div", { class: "bar", role: "group", "aria-label": "Sample queries" }, h("span", { class: "muted" }, names.length ? "Samples of" : "Samples"), names.length ? topic : null,
     SAMPLES.map(([title, make]) => h("button", { type: "button", onclick: () => { query.value = make(quoted(topic.value || first)); drawSame(); query.focus(); } }, title)));
   const form = h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); if (!running && !abilities.obstacle) ask(); } },
     query, said,
@@ -97,7 +97,7 @@ export async function show(place, { state, search, signal }) {
   return { title: "SQL" };
 }
 
-const readingText = (topics) => topics.map((each) => `${each.topic}: ${number(each.records)} records read, ${bytes(each.bytes)}`).join("; ") || "Starting…";
+const readingText = (topics) => topics.map((each) => `${each.topic}: ${plural(each.records, "record")} read, ${bytes(each.bytes)}`).join("; ") || "Starting…";
 
 /** The line of the query with a mark under the place of the error. */
 function placed(line, text) {
@@ -130,7 +130,7 @@ function drawResult(found, elapsed) {
   return card("Result",
     h("p", { role: "status" }, `${plural(end.rows, "row")} in ${duration(elapsed)}: ${duration(end.read_s)} to read, ${duration(end.total_s - end.read_s)} to run the query, the rest to start its process. ${bytes(end.memory_bytes)} of memory at most.`),
     found.reading.length ? h("p", { class: "muted" }, readingText(found.reading)) : null,
-    partly.map((each) => warning([`Only ${number(each.records)} records of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`], "part")),
+    partly.map((each) => warning([`Only ${plural(each.records, "record")} of `, link(to("topics", each.topic), each.topic), ` were read, of ${number(each.offsets)} offsets: counts and sums are of these.`], "part")),
     end.is_cut ? warning("The result has more rows than are shown.", "cut") : null,
     end.cut_cells ? warning(`${plural(end.cut_cells, "cell")} ${end.cut_cells === 1 ? "shows" : "show"} the beginning of ${end.cut_cells === 1 ? "its" : "their"} text only, also in files.`, "cut") : null,
     h("div", { class: "bar" },

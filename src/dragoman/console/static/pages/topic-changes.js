@@ -1,6 +1,6 @@
 // Changes of topics: each shows first what it would do.
 
-import { api, patch, post, query, remove } from "../api.js";
+import { api, get, patch, post, query, remove } from "../api.js";
 import { command, option } from "../commands.js";
 import { Nothing, change, choice, difference, field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -119,16 +119,21 @@ export function resetKey(state, topic, row, onDone) {
 }
 
 function configChange(state, topic, row) {
+  const keyOf = (found) => found.items.find((each) => each.name === row.name);
+  const current = async () => keyOf(await get(api("topics", topic, "config")));
+  const text = (key) => `${key.value} (${key.source.replaceAll("_", " ")})`;
+  // What the difference was shown against: another user may change the same key meanwhile.
+  let seen = null;
   return {
     check: async (asked) => {
-      const found = await patch(`${api("topics", topic)}${DRY}`, asked);
-      const after = found.items.find((each) => each.name === row.name);
-      if (after && after.value === row.value && after.source === row.source) return new Nothing(h("p", {}, "Nothing changes."));
-      return difference(["Key", "Now", "Afterwards"], [[h("code", {}, row.name),
-        h("del", {}, `${row.value} (${row.source.replaceAll("_", " ")})`),
-        h("ins", {}, after ? `${after.value} (${after.source.replaceAll("_", " ")})` : "changed")]]);
+      const after = keyOf(await patch(`${api("topics", topic)}${DRY}`, asked));
+      seen = await current();
+      if (after && text(after) === text(seen)) return new Nothing(h("p", {}, "Nothing changes."));
+      return difference(["Key", "Now", "Afterwards"], [[h("code", {}, row.name), h("del", {}, text(seen)), h("ins", {}, after ? text(after) : "changed")]]);
     },
     apply: async (asked) => {
+      const now = await current();
+      if (text(now) !== text(seen)) throw new Error(`${row.name} was changed meanwhile, to ${text(now)}: look at what changes now.`);
       await patch(api("topics", topic), asked);
       return `${row.name} of ${topic} is changed.`;
     },

@@ -116,7 +116,7 @@ class Overview {
     this.size.draw(times, [found.sum("topic_log_bytes", "size")]);
     if (found.series.length) return null;
     return found.leftOut.length ? "The history has no series for this topic: it keeps those of the busiest 500, and combines the rest."
-      : "Nothing was written to or read from this topic in this time.";
+      : "No figures of this topic in this time: nothing was written to or read from it, or it is new.";
   }
 
   async drawGroups() {
