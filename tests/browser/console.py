@@ -9,11 +9,13 @@ login, and a page of another site frames it.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from browser.chromium import Chromium
 from browser.site import Site
@@ -137,6 +139,7 @@ def check(user: ConsoleUser, write: Callable[[str], None]) -> list[Row]:
         rows += _errors(browser, user)
         rows += _queries(browser, user)
         rows += _addresses(browser, user)
+        rows.append(_pasted(browser, user))
         browser.command("Log.enable")
         browser.show(f"http://evil.example:{evil.port}/")
         seen = str(browser.evaluate(_FRAMED.replace("CONSOLE", f"{user.url}/")))
@@ -228,3 +231,26 @@ def _addresses(browser: Chromium, user: ConsoleUser) -> list[Row]:
         seen = " ".join(text.split())[:40]
         rows.append((f"address {address}", seen, not is_run and "No such page" in text))
     return rows
+
+
+def _pasted(browser: Chromium, user: ConsoleUser) -> Row:
+    """Names in command lines to copy, as a shell reads them."""
+    user.show(browser, "")
+    names = [
+        *HOSTILE,
+        "a'b\\c d",
+        "$(id)`id`",
+        "two\nlines",
+        "\x03; id\r",
+        "\x1b[201~id",
+        "e\x85'\\x",
+    ]
+    script = f"import('{user.url}/static/parts.js').then((m) => {json.dumps(names)}.map(m.shell))"
+    words = [str(each) for each in cast("list[str]", browser.evaluate(script))]
+    have_controls = any(re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", each) for each in words)
+    command = f"printf '%s\\0' {' '.join(words)}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    is_same = done.stdout.decode().split("\0")[:-1] == names
+    return "names in command lines", f"{len(words)} words", is_same and not have_controls

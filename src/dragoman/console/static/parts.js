@@ -81,8 +81,16 @@ export function equivalent(command, request) {
     [command].flat().map((each) => copied("CLI", each)), [request].flat().filter(Boolean).map((each) => copied("HTTP", each)));
 }
 
-/** A word as the shell takes it. */
-export const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+/** A word as the shell takes it. A terminal would act on control characters that are pasted: they are escaped. */
+export function shell(text) {
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!CONTROL.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  const escaped = text.replace(/[\\']/g, "\\$&").replace(CONTROLS, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return `$'${escaped}'`;
+}
+// Line feeds and tabs are harmless between quotes.
+const CONTROL = /[\0-\x08\x0b-\x1f\x7f-\x9f]/;
+const CONTROLS = new RegExp(CONTROL, "g");
 
 /** Ask before something is done; resolves to whether it was confirmed. */
 export function confirmed(title, content, action, isDangerous = true) {
