@@ -1468,8 +1468,8 @@ CONSOLE_SEARCH_SECONDS_MAX = 600.0
 CONSOLE_SEARCH_FOUND_MAX = 1000
 #: Records that one search finds for a file. More: refused.
 CONSOLE_EXPORT_RECORDS_MAX = 1_000_000
-#: Searches, exports and tails of one session of the console. More: refused.
-CONSOLE_READS_PER_SESSION_MAX = 8
+#: Searches, exports and tails of one user of the console, or of all without a login. More: refused.
+CONSOLE_READS_PER_USER_MAX = 8
 #: Searches, exports and tails of the console. More: refused.
 CONSOLE_READS_MAX = 64
 #: Kafka clients of the console, one for each session that reads records. More: one that is not used

@@ -9,11 +9,13 @@ login, and a page of another site frames it.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from browser.chromium import Chromium
 from browser.site import Site
@@ -34,10 +36,41 @@ _SHOWN = """(async () => {
     while (Date.now() < until && !document.querySelector('main h1')) {
         await new Promise((done) => setTimeout(done, 50));
     }
+    while (Date.now() < until && document.querySelector('[aria-busy]')) {
+        await new Promise((done) => setTimeout(done, 50));
+    }
     // Handlers of elements that should not be there would run now.
     await new Promise((done) => setTimeout(done, 300));
     return document.querySelector('main')?.innerText ?? '';
 })()"""
+_RUN = """(async () => {
+    document.querySelector('form button.primary').click();
+    const until = Date.now() + 20000;
+    const found = () => document.querySelector('#query-error .problem, #query-error p, table');
+    while (Date.now() < until && !found()) await new Promise((done) => setTimeout(done, 50));
+    await new Promise((done) => setTimeout(done, 300));
+    return document.querySelector('main').innerText;
+})()"""
+#: Addresses that name no page, or would be code elsewhere.
+_ADDRESSES = (
+    "#/%E0%A4%A",
+    "#/constructor",
+    "#/__proto__",
+    "#/topics/%",
+    "#javascript:window.pwned=1",
+    "#/javascript:window.pwned=1",
+)
+#: Pages whose address has a name, which their errors repeat.
+_NAMED = ("topics", "captures", "pipelines", "dead-letters", "security/users")
+#: Pages with records, rules, users and settings that clients have written.
+_WRITTEN = (
+    "security",
+    "security/rules",
+    "topics/kept/records",
+    "topics/kept/records?record=0:0",
+    "topics/kept/configuration",
+    "dead-letters/kept",
+)
 _FRAMED = """(async () => {
     const frame = document.createElement('iframe');
     const loaded = new Promise((done) => { frame.onload = done; });
@@ -103,6 +136,10 @@ def check(user: ConsoleUser, write: Callable[[str], None]) -> list[Row]:
     with Site("127.0.0.1") as evil, _Logged({"evil.example": "127.0.0.1"}) as browser:
         rows.append(_fixation(browser, user))
         rows += _names(browser, user)
+        rows += _errors(browser, user)
+        rows += _queries(browser, user)
+        rows += _addresses(browser, user)
+        rows.append(_pasted(browser, user))
         browser.command("Log.enable")
         browser.show(f"http://evil.example:{evil.port}/")
         seen = str(browser.evaluate(_FRAMED.replace("CONSOLE", f"{user.url}/")))
@@ -142,3 +179,78 @@ def _names(browser: Chromium, user: ConsoleUser) -> list[Row]:
         result = "as text" if name in text else "not shown"
         rows.append((f"script in a group's name: {name[:30]}", result, not is_run))
     return rows
+
+
+def _errors(browser: Chromium, user: ConsoleUser) -> list[Row]:
+    rows = []
+    for page in _NAMED:
+        is_run, shown = False, 0
+        for name in HOSTILE:
+            text = user.show(browser, f"{page}/{urllib.parse.quote(name, safe='')}")
+            is_run = is_run or bool(browser.evaluate("window.pwned"))
+            shown += name in text
+        rows.append((f"script in an address: {page}", f"{shown} as text", not is_run))
+    for page in _WRITTEN:
+        text = user.show(browser, page)
+        is_run = bool(browser.evaluate("window.pwned"))
+        shown = sum(name in text for name in HOSTILE)
+        rows.append(
+            (f"script in what is stored: {page}", f"{shown} as text", bool(shown) and not is_run)
+        )
+    return rows
+
+
+def _queries(browser: Chromium, user: ConsoleUser) -> list[Row]:
+    rows = []
+    literals = [f"'{name.replace(chr(39), chr(39) * 2)}'" for name in HOSTILE]
+    columns = ", ".join(
+        f"{text} as {chr(34)}{name.replace(chr(34), chr(34) * 2)}{chr(34)}"
+        for text, name in zip(literals, HOSTILE, strict=True)
+    )
+    for title, query in (
+        ("results", f"select {columns}"),
+        ("errors", f"select error({literals[0]})"),
+        ("unknown columns", 'select "<img src=x onerror=window.pwned=1>" from (select 1)'),
+    ):
+        user.show(browser, f"sql?q={urllib.parse.quote(query, safe='')}")
+        text = str(browser.evaluate(_RUN))
+        is_run = bool(browser.evaluate("window.pwned"))
+        is_shown = "onerror=window.pwned" in text.replace(query, "")
+        seen = "as text" if is_shown else "not shown"
+        rows.append((f"script in SQL: {title}", seen, is_shown and not is_run))
+    return rows
+
+
+def _addresses(browser: Chromium, user: ConsoleUser) -> list[Row]:
+    rows = []
+    for address in _ADDRESSES:
+        browser.show("about:blank")
+        browser.show(f"{user.url}/{address}")
+        text = str(browser.evaluate(_SHOWN))
+        is_run = bool(browser.evaluate("window.pwned"))
+        seen = " ".join(text.split())[:40]
+        rows.append((f"address {address}", seen, not is_run and "No such page" in text))
+    return rows
+
+
+def _pasted(browser: Chromium, user: ConsoleUser) -> Row:
+    """Names in command lines to copy, as a shell reads them."""
+    user.show(browser, "")
+    names = [
+        *HOSTILE,
+        "a'b\\c d",
+        "$(id)`id`",
+        "two\nlines",
+        "\x03; id\r",
+        "\x1b[201~id",
+        "e\x85'\\x",
+    ]
+    script = f"import('{user.url}/static/commands.js').then((m) => {json.dumps(names)}.map(m.shell))"
+    words = [str(each) for each in cast("list[str]", browser.evaluate(script))]
+    have_controls = any(re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", each) for each in words)
+    command = f"printf '%s\\0' {' '.join(words)}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    is_same = done.stdout.decode().split("\0")[:-1] == names
+    return "names in command lines", f"{len(words)} words", is_same and not have_controls

@@ -92,6 +92,13 @@ FOREIGN = {
         document.body.append(made);
         return answer;
     })()""",
+    "EventSource": """(async () => new Promise((done) => {
+        const asked = encodeURIComponent(JSON.stringify({topic: 'kept'}));
+        const made = new EventSource(node + '/records/tail?request=' + asked,
+            {withCredentials: true});
+        made.onopen = () => done('LEAKED: opened');
+        made.onerror = () => { made.close(); done('error'); };
+    }))()""",
     "WebSocket": """(async () => new Promise((done) => {
         const made = new WebSocket(node.replace('http', 'ws') + '/api/v1/topics');
         made.onopen = () => done('LEAKED: opened');

@@ -105,6 +105,18 @@ class AttackedConsole(Attacked):
         request = struct.pack(">hhih", 18, 0, 1, len(text)) + text
         client.sendall(struct.pack(">i", len(request)) + request)
         client.recv(4)
+        self._ask("POST", "/api/v1/topics/kept/records", {"records": [_record(name)]})
+        if name.isprintable():
+            user = {"name": name, "password": _PASSWORD}
+            self._ask("POST", "/api/v1/security/users", user)
+        rule = {"principal": f"User:{name}", "operation": "read", "resource": "topic", "name": name}
+        self._ask("POST", "/api/v1/security/rules", {"rules": [rule]})
+        text = json.dumps({"avro": name}, ensure_ascii=False)
+        self._ask("PATCH", "/api/v1/topics/kept", {"set": {"dragoman.value.schema": text}})
+
+
+def _record(text: str) -> dict[str, Any]:
+    return {"key": text, "value": text, "headers": [{"name": text, "value": text}]}
 
 
 def log_in(browser: Chromium, node: Attacked) -> None:

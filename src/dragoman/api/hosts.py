@@ -87,7 +87,8 @@ class OwnHosts:
             if found is None:
                 return f"Host: {text[:200]!r} names no host"
             host = (found[1] or found[2]).removesuffix(".")
-            if not (_is_address(host) or self._is_own(host)):
+            # Brackets are for addresses only; URLs with others cannot be read.
+            if not (_is_address(host) or (found[1] is None and self._is_own(host))):
                 return f"this node is not called {host[:200]!r}: {_REMEDY}"
         return ""
 

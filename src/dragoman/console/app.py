@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -60,6 +61,8 @@ _ANSWER_BYTES_MAX: Final = 4 << 20
 _LOGIN_BYTES_MAX: Final = 16 << 10
 #: Of the bodies of all requests that are being read.
 _BODIES_BYTES_MAX: Final = 64 << 20
+#: Requests to the node at once of one user: browsers have six connections to a site.
+_ASKED_PER_USER_MAX: Final = 32
 _PROBLEM: Final = "application/problem+json"
 #: Requests that change nothing although their method says otherwise: what they ask for is too long
 #: for a URL.
@@ -132,6 +135,8 @@ class Console:
             self.records.clients, lambda request: self._allowed(request, is_change=False)
         )
         self._bodies_bytes = 0
+        #: Requests to the node, by user, or by address without a login.
+        self._asked: Counter[str] = Counter()
         self.queries = Queries(kafka, self.sessions)
         self.resender = Resender(upstream)
 
@@ -277,20 +282,33 @@ class Console:
             raise ConsoleError("headers are ASCII")
         target = f"{path}?{request.url.query}" if request.url.query else path
         body = await self.body(request)
-        stack = AsyncExitStack()
-        answer = await stack.enter_async_context(
-            self.upstream.ask(
-                request.method,
-                target,
-                (*headers, *self.credentials(session)),
-                body,
+        sent = (*headers, *self.credentials(session))
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._asking(request, session))
+            answer = await stack.enter_async_context(
+                self.upstream.ask(request.method, target, sent, body)
             )
-        )
-        self._end_if_refused(session, answer.status)
-        passed = {name: text for name in _ANSWER_HEADERS if (text := answer.header(name))}
-        # A stream of events lasts, and its node knows nothing of the session.
-        content = within(self.sessions, session, answer.chunks())
-        return Streamed(content, stack, status=answer.status, headers=passed)
+            self._end_if_refused(session, answer.status)
+            passed = {name: text for name in _ANSWER_HEADERS if (text := answer.header(name))}
+            # A stream of events lasts, and its node knows nothing of the session.
+            content = within(self.sessions, session, answer.chunks())
+            held = stack.pop_all()
+        return Streamed(content, held, status=answer.status, headers=passed)
+
+    @contextmanager
+    def _asking(self, request: Request, session: Session | None) -> Iterator[None]:
+        """Count a request to the node. Raises `OverloadedError`: a user leaves others room."""
+        address = request.client.host if request.client else ""
+        owner = address if session is None else session.owner
+        if self._asked[owner] >= _ASKED_PER_USER_MAX:
+            raise OverloadedError("too many of your requests wait for the node; try again")
+        self._asked[owner] += 1
+        try:
+            yield
+        finally:
+            self._asked[owner] -= 1
+            if not self._asked[owner]:
+                del self._asked[owner]
 
     def _end_if_refused(self, session: Session | None, status: int) -> None:
         """A user whose credentials are no longer accepted is out."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.api.admission import BEGUN
@@ -47,8 +48,12 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        host = (scope.get("client") or ("", 0))[0]
-        BROWSER_OF_REQUEST.set(f"{host} {scope['scheme']}")
+        client = scope.get("client")
+        if client is None:
+            # It was gone when it was accepted: no address is left to examine it by.
+            await Response(status_code=400)(scope, receive, safe)
+            return
+        BROWSER_OF_REQUEST.set(f"{client[0]} {scope['scheme']}")
         # Its connection gives way only to others when none waits for its client.
         scope.setdefault("state", {})[BEGUN] = True
         await self._app(scope, receive, safe)

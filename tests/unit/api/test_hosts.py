@@ -34,6 +34,8 @@ async def browser(node) -> AsyncIterator[httpx.AsyncClient]:
         "user@127.0.0.1",
         "127.1",
         "[::1",
+        "[localhost]",
+        "[app.localhost]:1",
         "",
     ],
 )

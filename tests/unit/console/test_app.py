@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -17,6 +17,8 @@ from starlette.requests import Request
 from dragoman.console import app as module
 from dragoman.console import readers
 from dragoman.console.access import _TAKES_NO_LOGINS
+from dragoman.console.records.routes import TooManyReadsError
+from dragoman.console.sessions import Session
 from dragoman.console.streams import within
 
 JSON = {"content-type": "application/json"}
@@ -423,6 +425,54 @@ async def test_place_to_continue_at_may_be_long_without_a_login(browser: Any) ->
     body = {"topic": "t", "continue": {"positions": places, "ends": places}}
     answer = await browser.client.post("/records/search", json=body)
     assert answer.json()["code"] == "kafka_access"
+
+
+async def test_one_user_leaves_others_room_to_ask_the_node(browser: Any, node: Any) -> None:
+    await browser.log_in()
+    waiting = asyncio.Event()
+    ask = node.ask
+
+    @asynccontextmanager
+    async def slow(method: str, target: str, headers: Any = (), body: bytes = b"") -> Any:
+        if dict(headers).get("authorization"):
+            await waiting.wait()
+        async with ask(method, target, headers, body) as answer:
+            yield answer
+
+    node.ask = slow
+    asked = [asyncio.create_task(browser.client.get("/api/v1/topics")) for _ in range(50)]
+    while sum(each.done() for each in asked) < 18:
+        await asyncio.sleep(0)
+    assert (await browser.other("192.0.2.9").get("/api/v1/topics")).status_code == 200
+    waiting.set()
+    statuses = sorted(each.status_code for each in await asyncio.gather(*asked))
+    assert statuses == [200] * 32 + [503] * 18
+    assert not browser.console._asked
+
+
+def test_searches_of_all_sessions_of_a_user_count(browser: Any) -> None:
+    alice = [Session.of_password("alice", "x") for _ in range(9)]
+    with ExitStack() as running:
+        for each in alice[:8]:
+            running.enter_context(browser.console.records._counted(each))
+        with pytest.raises(TooManyReadsError), browser.console.records._counted(alice[8]):
+            raise AssertionError
+        running.enter_context(browser.console.records._counted(Session.of_password("bob", "x")))
+    assert not browser.console.records._reads
+
+
+async def test_browser_that_was_gone_when_it_was_accepted_is_not_asked_for(
+    browser: Any, node: Any
+) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "scheme": "http", "headers": [], "path": "/session"}
+    await module.create_app(browser.console)({**scope, "client": None}, _unread, send)
+    assert sent[0]["status"] == 400
+    assert not node.asked
 
 
 async def test_guesser_leaves_others_room_to_log_in(browser: Any, node: Any) -> None:

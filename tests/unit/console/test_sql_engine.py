@@ -90,6 +90,17 @@ def test_only_one_statement_that_reads_is_run(query: str) -> None:
         "attach '/tmp/dragoman-never.db'",
         "install httpfs",
         "load httpfs",
+        "select * from read_blob('/proc/self/environ')",
+        "select * from read_duckdb('/tmp/dragoman-never.db')",
+        "select * from sniff_csv('/etc/passwd')",
+        "select getenv('HOME')",
+        "select * from duckdb_secrets()",
+        "select * from query('copy (select 1) to ''/tmp/dragoman-never''')",
+        "select * from enable_logging(storage_path='/tmp/dragoman-never')",
+        "select * from enable_profiling(format='json', save_location='/tmp/dragoman-never')",
+        # Addresses of memory.
+        "select * from arrow_scan(4096, 4096, 4096)",
+        "select * from pandas_scan(4096::pointer)",
     ],
 )
 def test_files_networks_and_extensions_are_out_of_reach(query: str) -> None:

@@ -57,10 +57,7 @@ from dragoman.console.records.values import (
 from dragoman.console.sessions import Session, Sessions
 from dragoman.console.streams import Streamed
 from dragoman.errors import MALFORMED
-from dragoman.limits import (
-    CONSOLE_READS_MAX,
-    CONSOLE_READS_PER_SESSION_MAX,
-)
+from dragoman.limits import CONSOLE_READS_MAX, CONSOLE_READS_PER_USER_MAX
 
 Value = TypeVar("Value")
 _LINES: Final = "application/x-ndjson"
@@ -108,7 +105,8 @@ class Records:
         self._monotonic = monotonic
         self._now_ms = now_ms
         self._turns = Turns()
-        self._reads: Counter[int] = Counter()
+        #: By user; empty: callers without a login.
+        self._reads: Counter[str] = Counter()
         self.clients = Clients(access, sessions.is_open, monotonic)
 
     def routes(self) -> list[BaseRoute]:
@@ -226,10 +224,10 @@ class Records:
 
     @contextmanager
     def _counted(self, session: Session | None) -> Iterator[None]:
-        name = id(session)
-        if self._reads[name] >= CONSOLE_READS_PER_SESSION_MAX:
+        name = "" if session is None else session.owner
+        if self._reads[name] >= CONSOLE_READS_PER_USER_MAX:
             raise TooManyReadsError(
-                f"{CONSOLE_READS_PER_SESSION_MAX} searches and tails run already: stop one of them"
+                f"{CONSOLE_READS_PER_USER_MAX} searches and tails of yours run already: stop one"
             )
         if self._reads.total() >= CONSOLE_READS_MAX:
             raise TooManyReadsError("too many searches and tails of all users run; try again")

@@ -41,7 +41,12 @@ const header = h(
 function route() {
   const [path, search] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name, parts: rest.map(decodeURIComponent), search: new URLSearchParams(search ?? "") };
+  try {
+    return { name, parts: rest.map(decodeURIComponent), search: new URLSearchParams(search ?? "") };
+  } catch {
+    // A % that escapes nothing.
+    return { name: null };
+  }
 }
 
 async function show() {
@@ -53,7 +58,7 @@ async function show() {
   stale.hidden = true;
   shown = mine;
   drawNavigation(wanted.name);
-  const page = PAGES[wanted.name];
+  const page = Object.hasOwn(PAGES, wanted.name) ? PAGES[wanted.name] : null;
   if (!page) {
     fill(main, h("h1", {}, "No such page"), h("p", {}, "The address names no page of the console."));
     return;

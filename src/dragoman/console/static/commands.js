@@ -3,8 +3,18 @@
 import { h } from "./dom.js";
 import { copied } from "./parts.js";
 
-/** A word as the shell takes it. */
-export const shell = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? String(word) : `'${String(word).replaceAll("'", "'\\''")}'`);
+// Line feeds and tabs are harmless between quotes.
+const CONTROL = /[\0-\x08\x0b-\x1f\x7f-\x9f]/;
+const CONTROLS = new RegExp(CONTROL, "g");
+
+/** A word as the shell takes it. A terminal would act on control characters that are pasted: they are escaped. */
+export function shell(word) {
+  const text = String(word);
+  if (/^[\w@%+=:,./-]+$/.test(text)) return text;
+  if (!CONTROL.test(text)) return `'${text.replaceAll("'", "'\\''")}'`;
+  const escaped = text.replace(/[\\']/g, "\\$&").replace(CONTROLS, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return `$'${escaped}'`;
+}
 
 /** An option of a command, if it has a value. */
 export const option = (name, value) => (isSet(value) && value !== "" ? [name, value] : []);
