@@ -8,7 +8,8 @@
                                             └──► reports     Kafka, reads in bursts
     vans ──► deliveries, in Avro      reminders, delayed      goods, a captured table
 
-All of it runs on one event loop in a thread. A task that loses the broker or the database begins again.
+All of it runs on one event loop in a thread. A task that loses the broker or the database begins
+again.
 """
 
 from __future__ import annotations
