@@ -8,7 +8,8 @@
                                             └──► reports     Kafka, reads in bursts
     vans ──► deliveries, in Avro      reminders, delayed      goods, a captured table
 
-All of it runs on one event loop in a thread. Whoever loses the broker comes back.
+All of it runs on one event loop in a thread. A task that loses the broker or the database begins
+again.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ SALES: Final = "sales"
 UNREADABLE: Final = "sales.dead-letters"
 DELIVERIES: Final = "deliveries"
 REMINDERS: Final = "reminders"
-#: Groups of `sales` with members, and the one that falls behind and catches up.
+#: Groups that read `sales`.
 GROUPS: Final = ("billing", "shipping", "storeroom", "letters", "archive", "reports")
-#: A group that has left in the middle of the readings.
+#: A group without members, in the middle of the readings.
 LEFT: Final = "forecast"
 TILLS: Final = tuple(MODULES)
 
@@ -295,10 +296,10 @@ def _sale(number: int) -> tuple[str, bytes]:
     sale = {
         "id": number,
         "till": TILLS[number % len(TILLS)],
+        "amount": round(pieces * _PRICES[item], 2),
         "city": city,
         "item": item,
         "pieces": pieces,
-        "amount": round(pieces * _PRICES[item], 2),
     }
     value = json.dumps(sale).encode()
     return item, value[:-9] if number % _CUT == 11 else value

@@ -43,7 +43,8 @@ export function duration(seconds) {
     left -= count * size;
     if (count) parts.push(`${count} ${name}`);
   }
-  return parts.slice(0, 2).join(" ");
+  // From ten of the largest unit on, the next one says little, and takes the room of a card.
+  return parts.slice(0, Number.parseInt(parts[0], 10) < 10 ? 2 : 1).join(" ");
 }
 
 const pad = (value, width = 2) => String(value).padStart(width, "0");
