@@ -86,22 +86,23 @@ def configuration_is_changed_and_reset(page: Page, node: BusyNode) -> None:
 
 
 def topic_is_created_like_another(page: Page, node: BusyNode) -> None:
-    node.ask(
-        "PATCH", "/api/v1/topics/made", {"set": {"retention.ms": "60000", "segment.ms": "70000"}}
-    )
-    page.open("#/topics/made")
+    config = {"cleanup.policy": "compact", "retention.ms": "60000", "segment.ms": "70000"}
+    model = {"name": "model", "partitions": 2, "config": config}
+    node.ask("POST", "/api/v1/topics", model)
+    page.open("#/topics/model")
     page.click("Create similar")
     page.type("Name", "alike")
     page.click("Show what changes")
     page.see("--config retention.ms=60000", "dialog")
-    page.see("--config segment.ms=70000", "dialog")
     page.click("Create", within="dialog")
     page.see("alike is created.")
     page.wait("location.hash === '#/topics/alike'")
-    config = node.ask("GET", "/api/v1/topics/alike/config")["items"]
-    own = {each["name"]: each["value"] for each in config if each["source"] == "topic"}
-    assert own == {"retention.ms": "60000", "segment.ms": "70000"}
-    node.ask("DELETE", "/api/v1/topics/alike")
+    made = node.ask("GET", "/api/v1/topics/alike")
+    assert len(made["partitions"]) == 2
+    own = {each["name"]: each["value"] for each in made["config"] if each["source"] == "topic"}
+    assert own == config
+    for name in ("alike", "model"):
+        node.ask("DELETE", f"/api/v1/topics/{name}")
 
 
 def topic_grows_shrinks_and_goes(page: Page, node: BusyNode) -> None:
