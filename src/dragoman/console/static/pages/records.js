@@ -46,7 +46,7 @@ class RecordsPage {
       statistics: button("Statistics", () => this.count()),
       jsonl: button("Export JSON lines", () => this.export("jsonl")),
       csv: button("Export CSV", () => this.export("csv")),
-      copy: button("Copy to a topic", () => askCopy(topic, () => this.question())),
+      copy: button("Copy to a topic", () => askCopy(topic, () => this.question(), (to) => `${this.consume} | dragoman produce ${shell(to)} --json --bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`)),
       produce: button("Produce", () => askRecord(topic, (written) => this.written(written))),
     };
     this.saved = new Saved(topic, () => this.address(null));
@@ -335,7 +335,8 @@ class RecordsPage {
     }
     options.push(...partitions.map((each) => `--partition ${each}`), "--json", `--bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`);
     const path = `api/v1/topics/${encodeURIComponent(this.topic)}/partitions/${partitions[0] ?? 0}/records`;
-    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, `GET ${this.state.server}/${path}?last=50&values=json`));
+    this.consume = `dragoman consume ${shell(this.topic)} ${options.join(" ")}`;
+    fill(this.same, equivalent(this.consume, `GET ${this.state.server}/${path}?last=50&values=json`));
   }
 }
 

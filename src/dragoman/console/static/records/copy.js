@@ -3,16 +3,17 @@
 import { field } from "../actions.js";
 import { fill, h } from "../dom.js";
 import { bytes, number, plural } from "../format.js";
-import { facts, problem } from "../parts.js";
+import { copied as commandLine, facts, problem } from "../parts.js";
 import { search } from "./lines.js";
 
 const RECORDS_MAX = 1_000_000;
 
-/** `request()` gives the search of the page; it throws if its form has a mistake. */
-export function askCopy(topic, request) {
+/** `request()` gives the search of the page; it throws if its form has a mistake. `command(to)` does the same without its filter. */
+export function askCopy(topic, request, command) {
   const to = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
   const partition = h("select", {}, h("option", { value: "same" }, "the one with the same number"), h("option", { value: "key" }, "the one that its key chooses"));
   const said = h("div", { class: "outcome", "aria-live": "polite" });
+  const same = h("div", {});
   const check = h("button", { type: "submit" }, "Show what changes");
   const copy = h("button", { type: "button", class: "primary", disabled: true, onclick: () => run(false) }, "Copy");
   const stop = h("button", { type: "button", hidden: true, onclick: () => running?.abort() }, "Stop");
@@ -23,7 +24,7 @@ export function askCopy(topic, request) {
     h("h2", {}, `Copy records of ${topic}`),
     h("p", {}, "What the search on this page finds is written to another topic, with its keys, values, headers and times. Records that are copied twice are there twice."),
     field("To the topic", to, "It has to exist: the page of a topic has Create similar."),
-    field("Partition of each record", partition), said,
+    field("Partition of each record", partition), said, same,
     h("div", { class: "actions" }, close, stop, check, copy));
   const dialog = h("dialog", { "aria-label": `Copy records of ${topic}` }, form);
   dialog.addEventListener("close", () => { running?.abort(); dialog.remove(); });
@@ -33,6 +34,7 @@ export function askCopy(topic, request) {
     copy.disabled = true;
     copy.textContent = "Copy";
     fill(said);
+    fill(same);
   }
 
   function busy(isBusy) {
@@ -64,6 +66,7 @@ export function askCopy(topic, request) {
     running = null;
     busy(false);
     if (isTrial) {
+      fill(same, commandLine("CLI", command(to.value.trim())));
       copy.disabled = !end || !copied.records;
     } else {
       resume = (end ?? failure)?.continue ?? (end || !progress ? null : { positions: progress.at, ends: start.ends });
