@@ -245,7 +245,9 @@ def _pasted(browser: Chromium, user: ConsoleUser) -> Row:
         "\x1b[201~id",
         "e\x85'\\x",
     ]
-    script = f"import('{user.url}/static/commands.js').then((m) => {json.dumps(names)}.map(m.shell))"
+    script = (
+        f"import('{user.url}/static/commands.js').then((m) => {json.dumps(names)}.map(m.shell))"
+    )
     words = [str(each) for each in cast("list[str]", browser.evaluate(script))]
     have_controls = any(re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", each) for each in words)
     command = f"printf '%s\\0' {' '.join(words)}"

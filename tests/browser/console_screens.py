@@ -70,20 +70,23 @@ def configuration_is_changed_and_reset(page: Page, world: World) -> None:
 
 
 def topic_is_created_like_another(page: Page, world: World) -> None:
-    config = {"retention.ms": "60000", "segment.ms": "70000"}
-    world.ask("PATCH", "/api/v1/topics/made", {"set": config})
-    page.open("#/topics/made")
+    config = {"cleanup.policy": "compact", "retention.ms": "60000", "segment.ms": "70000"}
+    model = {"name": "model", "partitions": 2, "config": config}
+    world.ask("POST", "/api/v1/topics", model)
+    page.open("#/topics/model")
     page.click("Create similar")
     page.type("Name", "alike")
     page.click("Show what changes")
     page.see("--config retention.ms=60000", "dialog")
-    page.see("--config segment.ms=70000", "dialog")
     page.click("Create", within="dialog")
     page.see("alike is created.")
     page.wait("location.hash === '#/topics/alike'")
-    items = world.ask("GET", "/api/v1/topics/alike/config")["items"]
-    assert {each["name"]: each["value"] for each in items if each["source"] == "topic"} == config
-    world.ask("DELETE", "/api/v1/topics/alike")
+    made = world.ask("GET", "/api/v1/topics/alike")
+    assert len(made["partitions"]) == 2
+    own = {each["name"]: each["value"] for each in made["config"] if each["source"] == "topic"}
+    assert own == config
+    for name in ("alike", "model"):
+        world.ask("DELETE", f"/api/v1/topics/{name}")
 
 
 def topic_grows_shrinks_and_goes(page: Page, world: World) -> None:

@@ -233,7 +233,10 @@ def _figure(name: str, value: str) -> str:
     )
 
 
-def _finds_and_keeps(page: Page) -> None:
+def _finds_and_keeps(page: Page, client: BlockingKafkaClient) -> None:
+    unique = "AC110001003C18B4AAC2712AEEEB0000"
+    sent = NewRecord(value=b"sent", headers=(("UNIQ_KEY", unique.encode()),), partition=0)
+    client.produce_records("orders", [sent])
     page.show("#/topics/orders/records?from=-1")
     page.press("Find by key or id")
     page.run(f"{_DIALOG_FIELD % json.dumps('Equal to')}.value = 'order-4711'")
@@ -247,7 +250,13 @@ def _finds_and_keeps(page: Page) -> None:
     page.run("document.querySelector('dialog form').requestSubmit()")
     page.expect("an id of another kind is named", "document.querySelector('dialog .problem')"
                 "?.innerText.includes('offset message id')")  # fmt: skip
-    page.press("Cancel")
+    page.run(f"{_DIALOG_FIELD % json.dumps('Equal to')}.value = {json.dumps(unique.lower())}")
+    page.run("document.querySelector('dialog form').requestSubmit()")
+    page.expect("an id finds its message", f"{_ROWS} === 1 && {_COUNTERS}.includes('all was')")
+    page.press("Find by key or id")
+    page.run(f"{_DIALOG_FIELD % json.dumps('Equal to')}.value = 'order-4711'")
+    page.run("document.querySelector('dialog form').requestSubmit()")
+    page.expect("the key again", "location.hash.includes('4711')")
     page.run("document.querySelector('[aria-label=\"Name of this search\"]').value = 'one order'")
     page.press("Save")
     page.show("#/topics/orders/records")
@@ -265,6 +274,8 @@ def _copies(page: Page, client: BlockingKafkaClient) -> None:
     page.expect("a dry run counts", "document.querySelector('dialog').innerText"
                 ".includes('300 records') && document.querySelector('dialog').innerText"
                 ".includes('would be copied')")  # fmt: skip
+    page.expect("the command is shown", "document.querySelector('dialog').innerText"
+                ".includes('| dragoman produce copies')")  # fmt: skip
     page.expect("then it can be copied", "!document.querySelector('dialog .primary').disabled")
     page.run("document.querySelector('dialog .primary').click()")
     page.expect("the copy is complete", "document.querySelector('dialog').innerText"
@@ -322,7 +333,7 @@ def main() -> int:
         _follows(page, client)
         _writes(page)
         _counts(page)
-        _finds_and_keeps(page)
+        _finds_and_keeps(page, client)
         _copies(page, client)
         _follows_several(page, client)
         (node,) = client.cluster().brokers

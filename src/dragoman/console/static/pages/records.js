@@ -47,7 +47,7 @@ class RecordsPage {
       statistics: button("Statistics", () => this.count()),
       jsonl: button("Export JSON lines", () => this.export("jsonl")),
       csv: button("Export CSV", () => this.export("csv")),
-      copy: button("Copy to a topic", () => askCopy(topic, () => this.question())),
+      copy: button("Copy to a topic", () => askCopy(topic, () => this.question(), (to) => `${this.consume} | dragoman produce ${shell(to)} --json --bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`)),
       produce: button("Produce", () => askRecord(topic, (written) => this.written(written))),
     };
     this.saved = new Saved(topic, () => this.address(null));
@@ -331,7 +331,8 @@ class RecordsPage {
       // The form says so when it is used.
     }
     options.push(...partitions.map((each) => `--partition ${each}`), "--json", `--bootstrap ${shell(this.state.bootstrap || "HOST:PORT")}`);
-    fill(this.same, equivalent(`dragoman consume ${shell(this.topic)} ${options.join(" ")}`, request(this.state, "GET", `${api("topics", this.topic, "partitions", partitions[0] ?? 0, "records")}?last=50&values=json`)));
+    this.consume = `dragoman consume ${shell(this.topic)} ${options.join(" ")}`;
+    fill(this.same, equivalent(this.consume, request(this.state, "GET", `${api("topics", this.topic, "partitions", partitions[0] ?? 0, "records")}?last=50&values=json`)));
   }
 }
 

@@ -4,15 +4,16 @@ import { lines } from "../api.js";
 import { choice, field, openDialog } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { bytes, number, plural } from "../format.js";
-import { facts, problem } from "../parts.js";
+import { copied, facts, problem } from "../parts.js";
 
 const RECORDS_MAX = 1_000_000;
 
-/** `request()` gives the search of the page; it throws if its form has a mistake. */
-export function askCopy(topic, request) {
+/** `request()` gives the search of the page; it throws if its form has a mistake. `command(to)` does the same without its filter. */
+export function askCopy(topic, request, command) {
   const to = h("input", { required: true, autocomplete: "off", spellcheck: "false" });
   const partition = choice([["same", "the one with the same number"], ["key", "the one that its key chooses"]]);
   const said = h("div", { class: "outcome", "aria-live": "polite" });
+  const same = h("div", {});
   const check = h("button", { type: "submit" }, "Show what changes");
   const copy = h("button", { type: "button", class: "primary", disabled: true, onclick: () => run(false) }, "Copy");
   const stop = h("button", { type: "button", hidden: true, onclick: () => running?.abort() }, "Stop");
@@ -23,7 +24,7 @@ export function askCopy(topic, request) {
     h("h2", {}, `Copy records of ${topic}`),
     h("p", {}, "What the search on this page finds is written to another topic, with its keys, values, headers and times. Records that are copied twice are there twice."),
     field("To the topic", to, "It has to exist: the page of a topic has Create similar."),
-    field("Partition of each record", partition), said,
+    field("Partition of each record", partition), said, same,
     h("div", { class: "actions" }, close, stop, check, copy));
   const dialog = h("dialog", { "aria-label": `Copy records of ${topic}` }, form);
   dialog.addEventListener("close", () => running?.abort());
@@ -33,6 +34,7 @@ export function askCopy(topic, request) {
     copy.disabled = true;
     copy.textContent = "Copy";
     fill(said);
+    fill(same);
   }
 
   function busy(isBusy) {
@@ -45,7 +47,7 @@ export function askCopy(topic, request) {
     running = new AbortController();
     busy(true);
     let start = null;
-    let copied = null;
+    let written = null;
     let progress = null;
     let end = null;
     let failure = null;
@@ -53,8 +55,8 @@ export function askCopy(topic, request) {
       const asked = { ...request(), to: to.value.trim(), partition: partition.value, limit: RECORDS_MAX, validate_only: isTrial, continue: resume };
       for await (const line of lines("records/copy", asked, running.signal)) {
         if (line.type === "start") start = line;
-        else if (line.type === "copied") copied = line;
-        else if (line.type === "progress") { progress = line; fill(said, counted(copied, progress, isTrial, "…")); }
+        else if (line.type === "copied") written = line;
+        else if (line.type === "progress") { progress = line; fill(said, counted(written, progress, isTrial, "…")); }
         else if (line.type === "problem") failure = line;
         else end = line;
       }
@@ -64,14 +66,15 @@ export function askCopy(topic, request) {
     running = null;
     busy(false);
     if (isTrial) {
-      copy.disabled = !end || !copied.records;
+      fill(same, copied("CLI", command(to.value.trim())));
+      copy.disabled = !end || !written.records;
     } else {
       resume = (end ?? failure)?.continue ?? (end || !progress ? null : { positions: progress.at, ends: start.ends });
       copy.textContent = resume ? "Continue" : "Copy";
       copy.disabled = !resume;
     }
     fill(said, failure ? problem({ code: failure.code, message: failure.detail ?? failure.message }) : null,
-      copied ? counted(copied, progress, isTrial, why(end, isTrial)) : null);
+      written ? counted(written, progress, isTrial, why(end, isTrial)) : null);
   }
 
   openDialog(dialog);
@@ -85,10 +88,10 @@ function why(end, isTrial) {
   return end.reason === "limit" ? `; at most ${number(RECORDS_MAX)} are copied at once` : `; ${BUDGETS[end.budget]} is reached`;
 }
 
-function counted(copied, progress, isTrial, suffix) {
+function counted(written, progress, isTrial, suffix) {
   const verb = isTrial ? "would be copied" : "copied";
-  const partitions = Object.entries(copied.partitions);
-  return [h("p", {}, h("b", {}, plural(copied.records, "record")), ` of ${bytes(copied.bytes)} ${verb}, ${number(progress.scanned)} scanned`, suffix),
+  const partitions = Object.entries(written.partitions);
+  return [h("p", {}, h("b", {}, plural(written.records, "record")), ` of ${bytes(written.bytes)} ${verb}, ${number(progress.scanned)} scanned`, suffix),
     progress.total ? h("progress", { max: progress.total, value: progress.done, "aria-label": "Offsets that are done" }) : null,
     partitions.length ? facts(partitions.slice(0, 20).map(([index, count]) => [`Partition ${index}`, number(count)])) : null,
     partitions.length > 20 ? h("p", { class: "muted" }, `and ${partitions.length - 20} more partitions`) : null];
