@@ -14,6 +14,7 @@ import yaml
 from deploy_check import tools
 from deploy_check.command import BUILD, ROOT, CheckError, output_of
 from deploy_check.settings import settings_of
+from dragoman.config.settings import Settings
 
 CHART = ROOT / "deploy" / "helm" / "dragoman"
 _RELEASES = ("1.28.0", "1.37.0")
@@ -25,10 +26,12 @@ LOCKED: dict[str, Any] = {
 VALUES: dict[str, dict[str, Any]] = {
     "three nodes": LOCKED,
     "three open nodes": {"insecure": True},
+    "no console": {**LOCKED, "console": {"enabled": False}},
     "one node with all options": {
         **LOCKED,
         "replicas": 1,
         "listeners": {"kafka": 9092, "kafka-inside": 9093, "http": 8080, "rocketmq": 9876},
+        "console": {"port": 8443, "service": {"type": "NodePort", "annotations": {"a": "b"}}},
         "settings": {"num.partitions": 3, "log.segment.bytes": 1 << 30, "log.level": "debug"},
         "antiAffinity": "preferred",
         "topologyKey": "",
@@ -53,6 +56,8 @@ _REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({**LOCKED, "replicas": 2}, "/replicas"),
     ({**LOCKED, "listeners": {"http": 8080, "kafak": 9092}}, "kafak"),
     ({**LOCKED, "replica": 3}, "replica"),
+    ({**LOCKED, "listeners": {"http": 8080, "console": 8081}}, "console"),
+    ({**LOCKED, "console": {"port": 80}}, "port"),
 )
 
 
@@ -132,10 +137,25 @@ def check() -> None:
             )
             print(f"  {name}, Kubernetes {release}: {said.strip()}", flush=True)
         # The name of a Service in the environment is not taken for a setting.
-        settings_of({**environment_of(rendered), "DRAGOMAN_SERVICE_HOST": "10.0.0.1"})
+        settings = settings_of({**environment_of(rendered), "DRAGOMAN_SERVICE_HOST": "10.0.0.1"})
+        _check_console(rendered, settings)
     for values, reason in _REFUSED:
         _refuses(values, reason)
     print(f"  {len(_REFUSED)} wrong values are refused")
+
+
+def _check_console(rendered: str, settings: Settings) -> None:
+    """The listener of a node's console is open if, and only if, a Service leads to it, which keeps
+    browsers at one pod.
+    """
+    services = [each for each in yaml.safe_load_all(rendered) if each["kind"] == "Service"]
+    found = [each for each in services if each["metadata"]["name"].endswith("-console")]
+    bound = [each.bind.port for each in settings.listeners if each.base == "console"]
+    ports = [port["port"] for each in found for port in each["spec"]["ports"]]
+    if ports != bound or any(each["spec"]["sessionAffinity"] != "ClientIP" for each in found):
+        raise CheckError(f"Services for the console: {found}; the node listens on {bound}")
+    if found and found[0]["metadata"]["name"] not in settings.http_allowed_hosts:
+        raise CheckError(f"the console does not serve its own name: {settings.http_allowed_hosts}")
 
 
 def _refuses(values: dict[str, Any], reason: str) -> None:

@@ -34,6 +34,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $name, $port := .Values.listeners -}}
 {{- $listeners = append $listeners (printf "%s=%s:%d" $name $.Values.bindAddress (int $port)) -}}
 {{- end -}}
+{{- if .Values.console.enabled -}}
+{{- $listeners = append $listeners (printf "console=%s:%d" .Values.bindAddress (int .Values.console.port)) -}}
+{{- end -}}
 {{- $listeners = append $listeners (printf "peer=%s:9190" .Values.bindAddress) -}}
 {{- join "," $listeners -}}
 {{- end -}}
@@ -49,9 +52,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* Names of the node that clients within Kubernetes use. */}}
 {{- define "dragoman.hosts" -}}
-{{- $name := include "dragoman.name" . -}}
-{{- $namespace := .Release.Namespace -}}
-{{ $name }},{{ $name }}.{{ $namespace }},{{ $name }}.{{ $namespace }}.svc,{{ $name }}.{{ $namespace }}.svc.{{ .Values.clusterDomain }},*.{{ include "dragoman.domain" . }}
+{{- $hosts := list -}}
+{{- $services := list (include "dragoman.name" .) -}}
+{{- if .Values.console.enabled -}}
+{{- $services = append $services (printf "%s-console" (include "dragoman.name" .)) -}}
+{{- end -}}
+{{- range $service := $services -}}
+{{- $inside := printf "%s.%s" $service $.Release.Namespace -}}
+{{- $hosts = concat $hosts (list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.%s" $inside $.Values.clusterDomain)) -}}
+{{- end -}}
+{{- join "," (append $hosts (printf "*.%s" (include "dragoman.domain" .))) -}}
 {{- end -}}
 
 {{/* A key of a setting as a variable: num.partitions is DRAGOMAN_NUM_PARTITIONS. */}}
