@@ -30,8 +30,9 @@ class _Load(NamedTuple):
 
 
 def run(_: Path) -> list[str]:
-    """Faults; says what was measured. How soon a process starts depends on the machine, so the bound
-    on time is that of a process that runs.
+    """Faults; says what was measured.
+
+    How soon a process starts depends on the machine: the bound on time is for one that runs.
     """
     started: list[_Load] = []
     running: list[_Load] = []
