@@ -1,7 +1,7 @@
 """Ports for nodes that must know theirs before they start, or keep them over restarts.
 
-A process takes a block of ports and holds its first one until it ends, so that tests that run beside
-it take theirs elsewhere. All blocks are below the ports that the system gives to clients.
+A process takes a block of ports and holds its first one until it ends, so that tests that run
+beside it take theirs elsewhere. All blocks are below the ports that the system gives to clients.
 """
 
 from __future__ import annotations
