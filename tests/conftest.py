@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from nodes.etcd import RealEtcd
 
 PLUGIN = "dragoman.testing.plugin"
+HOOKS = pytest.StashKey[tuple[object, ...]]()
+FINISHED = pytest.StashKey[int]()
+TESTS_PER_COLLECTION = 10
 SPARK = os.path.join(os.path.dirname(__file__), "integration", "spark", "")
 
 # No deadlines: a shared machine may stall any single example.
@@ -61,9 +65,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Shells start what runs in the background so, and processes of tests would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    _journal_in_small_files()
     plugins = config.pluginmanager
     if not plugins.has_plugin("dragoman"):
         plugins.import_plugin(PLUGIN)
+
+
+def _journal_in_small_files() -> None:
+    """Let brokers in this process journal into files of 1 MB, where processes of nodes use 32 MB.
+
+    Ten thousand tests have a broker in memory, which would fill a spare file with zeros.
+    """
+    from dragoman import limits
+    from dragoman.log import group_commit, journal, store
+
+    for module in (group_commit, journal, store):
+        vars(module)["JOURNAL_FILE_BYTES"] = limits.JOURNAL_FIRST_FILE_BYTES
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,20 +97,51 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Collect what the tests of a file have left.
+def _hooks() -> tuple[object, ...]:
+    return sys.excepthook, sys.unraisablehook, threading.excepthook
 
-    A simulated disk is few objects with many bytes. The collector counts objects, and would let
-    gigabytes of them gather. Nodes that are dropped in the middle of their work leave suspended
-    coroutines, which end now without being heard.
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.stash[HOOKS] = _hooks()
+    session.stash[FINISHED] = 0
+
+
+def pytest_sessionfinish() -> None:
+    """Keep the garbage collector away from everything, since pytest collects once more.
+
+    A worker has five seconds for its exit. Then execnet interrupts it, and the interrupt gets lost
+    in whatever the collector calls. What the tests have left was collected after the last one.
     """
-    if nextitem is None or nextitem.path != item.path:
-        from dragoman.outcome import release_suspended
+    gc.freeze()
 
-        report, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        release_suspended()
-        gc.collect()
-        sys.unraisablehook = report
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect what tests have left, and see that those of a file left the hooks of errors alone."""
+    is_last = nextitem is None or nextitem.path != item.path
+    item.session.stash[FINISHED] += 1
+    if is_last or item.session.stash[FINISHED] % TESTS_PER_COLLECTION == 0:
+        _collect()
+    if is_last:
+        # What is left are modules and caches, which stay.
+        gc.freeze()
+        # Without pytest's hooks, errors in threads and destructors would fail no test.
+        assert _hooks() == item.session.stash[HOOKS], "tests of this file replaced hooks of errors"
+
+
+def _collect() -> None:
+    """Collect worlds that tests have left.
+
+    They are few objects with many bytes. The collector counts objects, and would let gigabytes of
+    them gather. Nodes that are dropped in the middle of their work leave suspended coroutines,
+    which end now without being heard.
+    """
+    from dragoman.outcome import release_suspended
+
+    report, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    release_suspended()
+    gc.collect()
+    sys.unraisablehook = report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from chaos.network import Network
 from chaos.run import run
 from chaos.totals import Book, Totals
 from dragoman.net.peer_frames import Hello, Kind, frame
-from nodes.cluster import free_ports
+from nodes.ports import free_ports
 
 
 @pytest.mark.timeout(300)

@@ -31,7 +31,7 @@ TELLING = ("kafka", "rocketmq")
 LISTENERS = ("http", *PROTOCOLS, "rocketmq-broker")
 PAIRS = [(first, second) for first in PROTOCOLS for second in PROTOCOLS if first != second]
 ENVIRONMENT = {"PYTHONPATH": SOURCE, "PATH": os.environ["PATH"]}
-LINES = 100_000
+LINES = 20_000
 
 pytestmark = pytest.mark.timeout(300)
 

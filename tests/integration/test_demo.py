@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,19 @@ import httpx
 import pytest
 
 from dragoman.installation import install_command
+from tables.java_options import quick_spark
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 COMMAND = [sys.executable, str(DEMO)]
 PROTOCOLS = ("kafka", "rocketmq", "minibroker", "cursus", "mlog")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_spark(tmp_path_factory.mktemp("spark")).items():
+            patch.setenv(name, value)
+        yield
 
 
 def _run(

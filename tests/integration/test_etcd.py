@@ -24,7 +24,8 @@ from dragoman.errors import (
 )
 from dragoman.limits import ETCD_PROPOSAL_BYTES_MAX
 from dragoman.raft.ports import Role
-from nodes.etcd import RealCluster, RealEtcd, RealMember, free_port
+from nodes.etcd import RealCluster, RealEtcd, RealMember
+from nodes.ports import free_ports
 
 
 def event(name: str, size: int = 0) -> Event:
@@ -242,7 +243,7 @@ async def test_node_that_was_away_gets_the_snapshot(cluster: RealCluster, etcd: 
 
 
 async def test_first_endpoint_may_be_dead(etcd: RealEtcd) -> None:
-    cluster = RealCluster("/endpoints", [free_port(), etcd.port])
+    cluster = RealCluster("/endpoints", [next(free_ports()), etcd.port])
     cluster.start(1)
     leader = await cluster.led()
     assert await cluster.propose(leader, [event("g")]) is None

@@ -19,7 +19,8 @@ from dragoman.api.values import NewNode, Told, TopicDescription, Transfer
 from dragoman.cli.status import CommandError
 from dragoman.client.kafka import BlockingKafkaClient, NewTopic
 from nodes.cluster import ServedCluster
-from nodes.etcd import RealEtcd, free_port
+from nodes.etcd import RealEtcd
+from nodes.ports import free_ports
 from nodes.process import WAIT_S
 
 TOPIC = "t"
@@ -226,7 +227,7 @@ def test_a_single_node_outlives_its_own_death_and_that_of_etcd(
 
 
 def test_a_node_that_waits_for_etcd_can_be_stopped(tmp_path: Path) -> None:
-    with ServedCluster(tmp_path, 1, etcd_port=free_port()) as cluster:
+    with ServedCluster(tmp_path, 1, etcd_port=next(free_ports())) as cluster:
         node = cluster.begin(1)
         cluster.wait_for_log(1, "Connection refused")
         assert node.stop() == 0

@@ -8,6 +8,7 @@ in a process of its own.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -85,8 +86,9 @@ def command(node: ServedNode, protocol: str) -> Iterator[None]:
     try:
         yield
     finally:
-        process.terminate()
-        process.wait()
+        # It leaves the group, where a kill would have the node wait for the end of its session.
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
 
 
 @contextmanager

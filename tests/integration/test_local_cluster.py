@@ -13,7 +13,7 @@ import pytest
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.remote import Remote
 from dragoman.client.rocketmq import BlockingRocketmqClient, Message
-from nodes.cluster import free_ports
+from nodes.ports import free_row
 from nodes.process import SOURCE, WAIT_S
 
 
@@ -32,7 +32,7 @@ def sent_and_read(name_server: str) -> list[bytes]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_local_cluster_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    base = next(free_ports()) // 100 * 100
+    base = free_row(20)
     command = ["cluster", "up", "-n", "2", "--data", str(tmp_path), "--port-base", str(base)]
     process = subprocess.Popen(
         [sys.executable, "-m", "dragoman.cli.main", *command],

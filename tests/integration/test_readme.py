@@ -22,6 +22,7 @@ import pytest
 from demo.postgres import LocalPostgres
 from demo.readings import Window, closed_windows
 from dragoman.config.listeners import default_addresses
+from tables.java_options import quick_spark
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "README.md").read_text()
@@ -73,6 +74,14 @@ def test_installation_takes_two_lines() -> None:
     ]
     assert "`pip install '.[all]'`" in PAGE
     assert "spark,cdc" in extras["all"][0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_spark(tmp_path_factory.mktemp("spark")).items():
+            patch.setenv(name, value)
+        yield
 
 
 class Session:

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dragoman.api.values import ClusterStatus
 from dragoman.cli.remote import Remote
 from dragoman.cli.status import CommandError
+from nodes.ports import HOST, free_ports
 from nodes.process import WAIT_S, ServedNode
 
-#: Below the ports that the system gives to those who do not ask for one.
-_PORTS = range(20_000, 32_000)
 _LISTENERS = ("peer", "kafka", "http")
 _LOOK_S = 0.02
-
-
-def free_ports() -> Iterator[int]:
-    """Ports without a listener; another process of the same kind begins elsewhere."""
-    start = os.getpid() * 97 % len(_PORTS)
-    for step in range(len(_PORTS)):
-        port = _PORTS[(start + step) % len(_PORTS)]
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
 
 
 class ServedCluster:
@@ -80,7 +63,7 @@ class ServedCluster:
 
     def address(self, node: int, listener: str) -> str:
         if node not in self._addresses:
-            found = {name: f"127.0.0.1:{next(self._ports)}" for name in self._listeners}
+            found = {name: f"{HOST}:{next(self._ports)}" for name in self._listeners}
             self._addresses[node] = found
         return self._addresses[node][listener]
 

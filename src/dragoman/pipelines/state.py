@@ -46,14 +46,15 @@ def default_root() -> Path:
 
 
 def new_status(name: str, file: str, master: str) -> Status:
+    now = now_ms()
     return Status(
         name=name,
         file=file,
         master=master,
         pid=os.getpid(),
         host=socket.gethostname(),
-        started_ms=now_ms(),
-        updated_ms=now_ms(),
+        started_ms=now,
+        updated_ms=now,
     )
 
 

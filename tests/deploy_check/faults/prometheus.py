@@ -17,7 +17,7 @@ from typing import Any
 from deploy_check import tools
 from deploy_check.command import ENVIRONMENT, CheckError
 from deploy_check.faults.rules import write_faster
-from nodes.cluster import free_ports
+from nodes.ports import free_ports
 
 _WAIT_S = 150
 _LOOK_S = 0.2

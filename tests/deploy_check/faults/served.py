@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deploy_check.command import ENVIRONMENT, ROOT, output_of
-from nodes.cluster import ServedCluster, free_ports
+from nodes.cluster import ServedCluster
+from nodes.ports import free_ports
 from nodes.process import ServedNode
 
 _PROGRAM = (sys.executable, "-m", "dragoman.cli.main")

@@ -22,6 +22,7 @@ from dragoman.spark import create_views, readable, table
 from dragoman.spark.sessions import register_source
 from dragoman.spark.sql import TopicViews
 from dragoman.testing import EphemeralBroker
+from tables.java_options import quick_spark
 from tables.source_readers import make_topic, options_for, write
 
 if TYPE_CHECKING:
@@ -364,6 +365,7 @@ def test_without_java_on_the_machine_and_without_registration(
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **quick_spark(tmp_path),
         },
         capture_output=True,
         text=True,

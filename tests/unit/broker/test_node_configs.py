@@ -28,6 +28,7 @@ from dragoman.cluster.events import NodeAdded, NodeRegistered
 from dragoman.cluster.metadata import EVERY_NODE
 from dragoman.config.keys import Source
 from dragoman.config.settings import DYNAMIC_KEYS, LISTENER_KEYS, Settings
+from dragoman.limits import TRANSACTION_EXPIRY_INTERVAL_S
 from dragoman.log.batch import Record
 from dragoman.log.store import Durability
 from dragoman.outcome import start
@@ -42,8 +43,6 @@ from worlds.broker import Outcome, Pipe, Wire, World, batch_of, fetch_request, o
 from worlds.delayed_records import Told
 from worlds.mlog import MlogPipe
 from worlds.remote_leaders import propose
-
-DAY_S = 86_400.0
 
 
 @pytest.fixture
@@ -197,13 +196,10 @@ def transaction_timeout(world: World) -> object:
     return begin_transaction(world, 60_000).error_code
 
 
-def id_after_days(days: float) -> Callable[[World], object]:
-    def probe(world: World) -> object:
-        assert begin_transaction(world, 1000).error_code == 0
-        world.advance(days * DAY_S)
-        return len(world.broker.coordination.transactions.coordinator.list_transactions())
-
-    return probe
+def ids_after_a_scan(world: World) -> int:
+    assert begin_transaction(world, 1000).error_code == 0
+    world.advance(2 * TRANSACTION_EXPIRY_INTERVAL_S)
+    return len(world.broker.coordination.transactions.coordinator.list_transactions())
 
 
 def open_transaction_after(seconds: float) -> Callable[[World], object]:
@@ -499,7 +495,7 @@ EFFECTS: list[tuple[str, str, Callable[[World], object], object, object]] = [
     ("offset.metadata.max.bytes", "10", committed_metadata, 0, 12),
     ("offsets.retention.minutes", "1", offset_after(1300), 1, 0),
     ("transaction.max.timeout.ms", "1000", transaction_timeout, 0, 50),
-    ("transactional.id.expiration.ms", "1000", id_after_days(1), 1, 0),
+    ("transactional.id.expiration.ms", "1000", ids_after_a_scan, 1, 0),
     (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "100",

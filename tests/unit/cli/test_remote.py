@@ -100,7 +100,7 @@ def test_answer_that_arrives_a_byte_at_a_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch, beginning: bytes
 ) -> None:
     monkeypatch.setattr(limits, "CLI_EXCHANGE_SECONDS_MAX", 0.3)
-    over = threading.Event()
+    over, sent = threading.Event(), list[bytes]()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def trickle() -> None:
@@ -109,6 +109,7 @@ def test_answer_that_arrives_a_byte_at_a_time_is_given_up(
                 connection.sendall(beginning)
                 while not over.wait(0.01):
                     connection.sendall(b"x")
+                    sent.append(b"x")
 
         thread = threading.Thread(target=trickle)
         thread.start()
@@ -120,6 +121,8 @@ def test_answer_that_arrives_a_byte_at_a_time_is_given_up(
             over.set()
             thread.join()
     assert silent.value.code == "no_answer"
+    # It was not waited for until it was complete.
+    assert len(sent) < 9000
 
 
 @pytest.mark.parametrize(

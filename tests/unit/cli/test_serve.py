@@ -4,10 +4,12 @@ line.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +31,13 @@ Run: TypeAlias = Callable[[Settings, Announce], int]
 def _clean_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for variable in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
         monkeypatch.delenv(variable)
+    # `serve` changes the process that runs it, which has other tests to run.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(logging, "captureWarnings", lambda _: None)
+    for name in ("disable", "enable", "freeze"):
+        monkeypatch.setattr(gc, name, lambda: None)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield

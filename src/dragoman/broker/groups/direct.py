@@ -175,7 +175,7 @@ class DirectGroup:
     def topics_changed(self) -> None:
         """A topic was created or extended: reassign its partitions."""
         assert self.rules is not None or not self._members
-        for topic in {each.topic for each in self._members.values()}:
+        for topic in dict.fromkeys(each.topic for each in self._members.values()):
             if self.rules and self.rules.partition_count(topic) != self._counts[topic]:
                 self._assign(topic, None)
 

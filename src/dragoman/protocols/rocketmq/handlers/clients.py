@@ -209,7 +209,7 @@ class LocalGroup:
     def _notify(self) -> None:
         if not self._node.group_config(self.name).notify_consumer_ids_changed_enable:
             return
-        for session in {each.session for each in self.members.values()}:
+        for session in dict.fromkeys(each.session for each in self.members.values()):
             fields = {"consumerGroup": self.name}
             session.send_one_way(Request.NOTIFY_CONSUMER_IDS_CHANGED, fields)
 

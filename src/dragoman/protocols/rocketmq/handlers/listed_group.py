@@ -57,9 +57,9 @@ class ListedGroup:
         self._clock = clock
         self._nodes: dict[int, _Announced] = {}
         self.generation = generation
-        #: The number of the list. It grows with each change, and differs between coordinators.
-        self._number = clock.wall_ms() << 10
         self.since_ms = clock.wall_ms()
+        #: The number of the list. It grows with each change, and differs between coordinators.
+        self._number = self.since_ms << 10
         #: The holder of each lock and when it expires, by topic and queue.
         self._locks: dict[tuple[str, int], tuple[str, float]] = {}
 
