@@ -32,16 +32,15 @@ class Access:
         """Raises `NotAuthorized`, whether or not there is such a resource."""
         if not self._rights.authorizer.is_allowed(caller, operation, resource, name):
             kind = GroupNotAuthorized if resource is Resource.GROUP else NotAuthorized
-            what = f"{operation.value} {resource.value}".replace("_", " ")
-            raise kind(f"{caller.name} may not {what} {name!r}")
+            what = resource.value.replace("_", " ")
+            raise kind(f"{caller.name} may not {operation.phrase} {what} {name!r}")
 
     def require_cluster(self, caller: Caller, operation: Operation) -> None:
         """Raises `ClusterNotAuthorized`."""
         if not self._rights.authorizer.is_allowed(
             caller, operation, Resource.CLUSTER, CLUSTER_NAME
         ):
-            words = operation.value.replace("_", " ")
-            raise ClusterNotAuthorized(f"{caller.name} may not {words} the cluster")
+            raise ClusterNotAuthorized(f"{caller.name} may not {operation.phrase} the cluster")
 
     def require_new_topic(self, caller: Caller, name: str) -> None:
         """Raises `NotAuthorized` if the caller may create neither any topic nor this one."""

@@ -52,5 +52,5 @@ def authorize(
     """Raises `NotAuthorized`, in the class of the resource."""
     if authorizer.is_allowed(caller, operation, resource, name):
         return
-    what = f"{operation.value} {resource.value}".replace("_", " ")
+    what = f"{operation.phrase} {resource.value.replace('_', ' ')}"
     raise REFUSALS[resource](f"{caller.name} may not {what} {name!r}")

@@ -28,6 +28,11 @@ class Operation(Enum):
     #: Only in rules: every operation.
     ALL = "all"
 
+    @property
+    def phrase(self) -> str:
+        """What a sentence says before the resource: `describe the configuration of`."""
+        return self.value.replace("_configs", " the configuration of").replace("_", " ")
+
 
 class Resource(Enum):
     """The kinds of resources."""
