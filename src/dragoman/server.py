@@ -343,11 +343,13 @@ class Node:
         if self._own_lists is None:
             # Imported here: most nodes are never asked.
             from dragoman.api.connections import ConnectionService
+            from dragoman.api.damage import DamageService
             from dragoman.api.delayed import DelayedService
             from dragoman.api.pipelines import PipelineReports
 
             self._own_lists = OwnLists(
                 ConnectionService(self.broker, self.listeners, self.clock),
+                DamageService(self.broker),
                 DelayedService(self.broker),
                 PipelineReports(self.clock, self.broker),
             )

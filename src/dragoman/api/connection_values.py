@@ -49,7 +49,7 @@ class QuarantinedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamagePage(msgspec.Struct, frozen=True, kw_only=True):
-    #: The answering node, whose disk this is about.
+    #: The node whose disk this is about.
     node_id: int
     #: Offsets that cannot be read, in order of topic, partition and offset.
     items: tuple[DamagedRange, ...]

@@ -1,4 +1,4 @@
-"""What this node has found damaged on its disk."""
+"""What a node has found damaged on its disk."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dragoman.api.access import Access, Rights
 from dragoman.api.connection_values import DamagePage, QuarantinedFile
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import ApiError, PageLimit
+from dragoman.api.node_requests import ListDamage
+from dragoman.api.one_node import NodeBroker, OneNode
 from dragoman.limits import HTTP_PAGE_ITEMS_MAX
 from dragoman.log.directory import QUARANTINE
 from dragoman.log.store import LogStore
 from dragoman.security.access import Caller, Operation
+from dragoman.types import NodeId
 
 
-class DamageBroker(Rights, Protocol):
-    @property
-    def node_id(self) -> int: ...
-
+class DamageBroker(Rights, NodeBroker, Protocol):
     @property
     def store(self) -> LogStore: ...
 
@@ -29,13 +29,20 @@ class DamageService:
     def __init__(self, broker: DamageBroker) -> None:
         self._broker = broker
         self._access = Access(broker)
+        self._nodes = OneNode(broker)
 
-    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage:
-        self._access.require_cluster(caller, Operation.DESCRIBE)
+    async def list_damage(
+        self, caller: Caller, node: NodeId | None, after: str, limit: PageLimit
+    ) -> DamagePage:
         if after and not (after.isascii() and after.isdigit() and len(after) <= 9):
             text = f"after: expected `next` of the page before, got {after[:100]!r}"
             raise ApiError(400, "invalid_request", text)
-        begin = int(after or 0)
+        request = ListDamage(caller=caller, skipped=int(after or 0), limit=limit)
+        return await self._nodes.ask(node, request, self.listed)
+
+    async def listed(self, request: ListDamage) -> DamagePage:
+        self._access.require_cluster(request.caller, Operation.DESCRIBE)
+        begin, end = request.skipped, request.skipped + request.limit
         store = self._broker.store
         ranges = sorted(
             damaged_ranges(store),
@@ -44,8 +51,8 @@ class DamageService:
         files = list(_quarantined(store))
         return DamagePage(
             node_id=self._broker.node_id,
-            items=tuple(ranges[begin : begin + limit]),
-            next=str(begin + limit) if len(ranges) > begin + limit else None,
+            items=tuple(ranges[begin:end]),
+            next=str(end) if len(ranges) > end else None,
             journal=tuple(map(str, islice(store.journal_damage, HTTP_PAGE_ITEMS_MAX))),
             quarantine=tuple(files[:HTTP_PAGE_ITEMS_MAX]),
             quarantined_bytes=sum(each.size_bytes for each in files),

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from dragoman.api.captures import CaptureService
 from dragoman.api.cluster import ClusterService
-from dragoman.api.damage import DamageService
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
 from dragoman.api.figures import FigureService
@@ -60,8 +59,7 @@ class BrokerView:
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
-        self.connections, self.delayed, self.pipelines = node.own_lists()
-        self.damage = DamageService(node.broker)
+        self.connections, self.damage, self.delayed, self.pipelines = node.own_lists()
         self._health = HealthChecks(node)
         node.metrics.pipelines = self.pipelines
         self.figures = FigureService(node.broker)

@@ -1,5 +1,5 @@
-"""Requests of other nodes about what this node alone knows: its connections, the delayed records
-that it stores, and the reports that pipelines send it.
+"""Requests of other nodes about what this node alone knows: its connections, what is
+damaged on its disk, the delayed records that it stores, and the reports that pipelines send it.
 
 The services behind them are made when they are first needed, by the HTTP API or by another node.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from dragoman.api.connection_values import ConnectionPage
+from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.delayed_values import DelayedPage
 from dragoman.api.node_requests import (
     CloseConnection,
@@ -17,6 +17,7 @@ from dragoman.api.node_requests import (
     CountDelayed,
     FoundDelayed,
     ListConnections,
+    ListDamage,
     ListDelayed,
     ListPipelines,
 )
@@ -25,12 +26,14 @@ from dragoman.api.values import PipelineList
 
 if TYPE_CHECKING:
     from dragoman.api.connections import ConnectionService
+    from dragoman.api.damage import DamageService
     from dragoman.api.delayed import DelayedService
     from dragoman.api.pipelines import PipelineReports
 
 
 class OwnLists(NamedTuple):
     connections: ConnectionService
+    damage: DamageService
     delayed: DelayedService
     pipelines: PipelineReports
 
@@ -42,6 +45,7 @@ class NodeLists:
     def serve(self, handlers: NodeHandlers) -> None:
         handlers.serve(ListConnections, self._connections)
         handlers.serve(CloseConnection, self._close)
+        handlers.serve(ListDamage, self._damage)
         handlers.serve(ListPipelines, self._pipelines)
         handlers.serve(CountDelayed, self._count_delayed)
         handlers.serve(ListDelayed, self._delayed)
@@ -51,6 +55,9 @@ class NodeLists:
 
     async def _close(self, request: CloseConnection) -> ClosedConnection:
         return await self._own().connections.closed(request)
+
+    async def _damage(self, request: ListDamage) -> DamagePage:
+        return await self._own().damage.listed(request)
 
     async def _pipelines(self, request: ListPipelines) -> PipelineList:
         return await self._own().pipelines.listed(request)

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.api.connection_values import ConnectionPage
+from dragoman.api.connection_values import ConnectionPage, DamagePage
 from dragoman.api.delayed_values import DelayedPage
 from dragoman.api.values import GroupDescription, GroupSummary, PipelineList
 from dragoman.security.access import Caller
@@ -255,6 +255,13 @@ class CloseConnection(
     name: str
 
 
+class ListDamage(NodeRequest[DamagePage], frozen=True, kw_only=True, tag="ListDamage"):
+    """What is damaged on the node's disk: so many ranges after the first ones."""
+
+    skipped: int = 0
+    limit: int
+
+
 class ListPipelines(NodeRequest[PipelineList], frozen=True, kw_only=True, tag="ListPipelines"):
     """The reports that the node has, of pipelines that the caller may describe."""
 
@@ -354,6 +361,7 @@ Request: TypeAlias = (
     | FindEnds
     | ListConnections
     | CloseConnection
+    | ListDamage
     | ListPipelines
     | CountDelayed
     | ListDelayed

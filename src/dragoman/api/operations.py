@@ -388,9 +388,12 @@ class Damage(Protocol):
     @operation(
         "GET",
         "/api/v1/damage",
-        "What this node has found damaged on its disk, a page at a time",
+        "What a node has found damaged on its disk, a page at a time",
+        refuses=(404,),
     )
-    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage: ...
+    async def list_damage(
+        self, caller: Caller, node: NodeId | None, after: str, limit: PageLimit
+    ) -> DamagePage: ...
 
 
 class Delayed(Protocol):

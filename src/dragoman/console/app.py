@@ -77,7 +77,6 @@ _LISTS: Final = {
     "topic-usage": "/api/v1/usage/topics",
     "group-usage": "/api/v1/usage/groups",
     "captures": "/api/v1/captures",
-    "damage": "/api/v1/damage",
     "users": "/api/v1/security/users",
 }
 #: Lists that each node has its own of.

@@ -260,7 +260,9 @@ class FakeFigures:
 
 
 class FakeDamage:
-    def list_damage(self, caller: Caller, after: str, limit: PageLimit) -> DamagePage:
+    async def list_damage(
+        self, caller: Caller, node: NodeId | None, after: str, limit: PageLimit
+    ) -> DamagePage:
         return DamagePage(
             node_id=1, items=(), next=None, journal=(), quarantine=(), quarantined_bytes=0
         )

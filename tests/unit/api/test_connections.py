@@ -22,6 +22,7 @@ from dragoman.protocols.kafka import messages as m
 from dragoman.security.access import Caller
 from nodes.thread import Running
 from worlds.broker import World
+from worlds.http import ask as ask_service
 
 CALLER = Caller()
 
@@ -87,14 +88,14 @@ def test_connections_come_a_page_at_a_time(node: Running) -> None:
 def test_damage_shows_what_was_kept_aside() -> None:
     world = World()
     service = DamageService(world.broker)
-    page = service.list_damage(CALLER, "", PageLimit(10))
+    page = ask_service(world, service.list_damage(CALLER, None, "", PageLimit(10)))
     assert (page.items, page.next, page.quarantine, page.quarantined_bytes) == ((), None, (), 0)
     world.disk.make_directory("quarantine")
     file = world.disk.open("quarantine/a.log", "create")
     file.write([b"12345"], 0)
-    page = service.list_damage(CALLER, "", PageLimit(10))
+    page = ask_service(world, service.list_damage(CALLER, None, "", PageLimit(10)))
     assert [(each.path, each.size_bytes) for each in page.quarantine] == [("quarantine/a.log", 5)]
     assert page.quarantined_bytes == 5
     for bad in ("x", "-1", "9" * 20):
         with pytest.raises(ApiError):
-            service.list_damage(CALLER, bad, PageLimit(10))
+            ask_service(world, service.list_damage(CALLER, None, bad, PageLimit(10)))

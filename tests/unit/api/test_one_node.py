@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman.api.connections import ConnectionService
+from dragoman.api.damage import DamageService
 from dragoman.api.declaration import ApiError, PageLimit, ReadBytes, RecordLimit, ValueBytes
 from dragoman.api.delayed import DelayedService
 from dragoman.api.node_lists import OwnLists
@@ -68,7 +69,10 @@ class Two:
         reports = PipelineReports(broker.clock, broker)
         reports.report_pipeline(CALLER, PipelineStatus(name=f"p{node}", file="f"))
         return OwnLists(
-            ConnectionService(broker, listeners, broker.clock), DelayedService(broker), reports
+            ConnectionService(broker, listeners, broker.clock),
+            DamageService(broker),
+            DelayedService(broker),
+            reports,
         )
 
 
@@ -88,6 +92,17 @@ def test_lists_are_those_of_the_node_that_is_named(
     assert [each.name for each in reports.items] == [f"p{answering}"]
     counts = ask(two.pair, own.delayed.list_delayed(CALLER, node, "", ALL))
     assert (counts.node_id, counts.records) == (answering, 0)
+
+
+def test_damage_is_that_of_the_node_that_is_named(two: Two) -> None:
+    disk = two.pair.worlds[NodeId(2)].disk
+    disk.make_directory("quarantine")
+    disk.open("quarantine/a.log", "create").write([b"12345"], 0)
+    found = [
+        ask(two.pair, two.own[1].damage.list_damage(CALLER, NodeId(node), "", ALL))
+        for node in (1, 2)
+    ]
+    assert [(each.node_id, each.quarantined_bytes) for each in found] == [(1, 0), (2, 5)]
 
 
 def test_connection_to_another_node_is_closed(two: Two) -> None:

@@ -374,7 +374,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "close_connection": _cluster(
         lambda s: s.connections.close_connection(CALLER, "kafka-9", None), "alter"
     ),
-    "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, "", LIMIT), "describe"),
+    "list_damage": _cluster(lambda s: s.damage.list_damage(CALLER, None, "", LIMIT), "describe"),
     "list_delayed": _cluster(lambda s: s.delayed.list_delayed(CALLER, None, "", LIMIT), "describe"),
     "delayed_records": [Row(_delayed_records, "read topic t")],
     "cluster_status": _cluster(lambda s: s.cluster.cluster_status(CALLER), "describe"),

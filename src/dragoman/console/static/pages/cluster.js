@@ -1,6 +1,6 @@
 // The cluster: who leads, what is in sync, what is damaged, and changes of nodes and replicas.
 
-import { api, get, post, remove } from "../api.js";
+import { api, get, post, query, remove } from "../api.js";
 import { Chart } from "../chart.js";
 import { command, equivalent, option, request } from "../commands.js";
 import { Nothing, action, change, choice, difference, field, toolbar } from "../dialogs.js";
@@ -8,7 +8,7 @@ import { drawn, fill, h } from "../dom.js";
 import { figuresOf, newestOf } from "../figures.js";
 import { NOTHING, bytes, compact, isMissing, number, plural, sum } from "../format.js";
 import { OverTime } from "../over-time.js";
-import { badge, card, explained, facts, figure, link, problem, settled, to } from "../parts.js";
+import { Silent, badge, card, explained, facts, figure, link, nodeColumn, problem, settled, to } from "../parts.js";
 import { Table } from "../table.js";
 import { showSettings } from "./node-settings.js";
 import { setting } from "./setting-change.js";
@@ -58,9 +58,9 @@ async function showCluster(place, { state, signal }) {
       action(state, "Add node", () => addNode(state, refresh)))),
     said, figures, card("Nodes", nodes.element),
     overTime.element, card("Moves in progress", moving), card("Partitions that want attention", partitions),
-    card("Damage on the answering node", damage), card("Settings changed at run time", settings), card("Listeners", listeners),
+    card("Damage", damage), card("Settings changed at run time", settings), card("Listeners", listeners),
     equivalent([command(state, "cluster status"), command(state, "cluster reassign", "--topic", "NAME", "--nodes", "1,2,3"), command(state, "config set", "KEY=VALUE")],
-      [request(state, "GET", "api/v1/cluster"), request(state, "GET", "api/v1/cluster/settings"), request(state, "GET", "api/v1/damage")]));
+      [request(state, "GET", "api/v1/cluster"), request(state, "GET", "api/v1/cluster/settings"), request(state, "GET", "api/v1/damage?node=1")]));
 
   async function drawCharts(from) {
     const { value: found, error } = await settled(figuresOf({ names: OVER_TIME, from }, signal));
@@ -73,14 +73,12 @@ async function showCluster(place, { state, signal }) {
   }
 
   async function refresh() {
-    const [status, now, damaged, changed] = await Promise.all([
+    const [status, now, changed] = await Promise.all([
       settled(get("api/v1/cluster", signal)),
       settled(newestOf(["metadata_term", "replica_lag_records"], signal)),
-      settled(get("api/v1/damage", signal)),
       settled(get("api/v1/cluster/settings", signal)),
     ]);
     fill(said, status.error ? problem(status.error) : null);
-    drawn(damage, damaged, () => damaged.error ? problem(damaged.error) : damageOf(damaged.value));
     drawn(settings, changed, () => changed.error ? problem(changed.error) : settingsOf(state, changed.value.items, refresh));
     if (status.value) {
       cluster = status.value;
@@ -92,7 +90,6 @@ async function showCluster(place, { state, signal }) {
         figure("Under-replicated", number(cluster.under_replicated)),
         figure("Without leader", number(cluster.leaderless)),
         figure("Moving", number(cluster.moving)),
-        figure("Damaged ranges", number(cluster.damaged_ranges), `node ${cluster.node_id}`),
         figure("Durability", cluster.durability),
         figure("Release", cluster.version, `feature level ${cluster.feature_level}`));
       charts.lag.element.hidden = cluster.nodes.length < 2;
@@ -103,7 +100,14 @@ async function showCluster(place, { state, signal }) {
       fill(listeners, facts(cluster.nodes.map((each) => [`Node ${each.node_id}`,
         each.listeners.length ? each.listeners.map((one) => [h("code", {}, `${one.name} ${one.advertised ?? one.bound}`), " "]) : "none is known"])));
     }
-    await overTime.refresh();
+    await Promise.all([overTime.refresh(), cluster ? refreshDamage() : null]);
+  }
+
+  /** Each node knows what is damaged on its own disk. */
+  async function refreshDamage() {
+    const ids = cluster.nodes.filter((each) => each.alive).map((each) => each.node_id);
+    const found = await Promise.all(ids.map((id) => settled(get(`api/v1/damage${query({ node: id })}`, signal))));
+    drawn(damage, found, () => damageOf(found.map((each, index) => ({ ...each, node: ids[index] }))));
   }
   await refresh();
   return { refresh };
@@ -143,20 +147,32 @@ function attentionOf(cluster) {
   return table.element;
 }
 
-function damageOf(found) {
-  if (!found.items.length && !found.journal.length && !found.quarantine.length) return h("p", {}, badge("none", "good"), ` Node ${found.node_id} can read all that it has checked.`);
+/** `answers`: of each node, `value` or `error`. */
+function damageOf(answers) {
+  const refused = answers.find((each) => each.error?.status === 403);
+  if (refused) return problem(refused.error);
+  const silent = new Silent("its damage is not known.");
+  silent.show(answers.filter((each) => each.error).map((each) => each.node));
+  const nodes = answers.filter((each) => each.value).map((each) => each.value);
+  const damaged = nodes.filter((each) => each.items.length || each.journal.length || each.quarantine.length);
+  if (!damaged.length) {
+    return [silent.element, nodes.length ? h("p", {}, badge("none", "good"), ` ${plural(nodes.length, "node")} can read all that was checked.`) : null];
+  }
   const table = new Table([
+    nodeColumn,
     { name: "topic", title: "Topic", of: (row) => row.topic, show: (text) => link(to("topics", text), text) },
     { name: "partition", title: "Partition", of: (row) => row.partition, isNumber: true },
     { name: "range", title: "Offsets that cannot be read", of: (row) => row.first_offset, show: (_, row) => `${number(row.first_offset)} to ${number(row.next_offset - 1)}` },
     { name: "path", title: "File", of: (row) => row.path, show: (text, row) => h("code", {}, `${text} at byte ${row.position}`) },
   ], { label: "Damage", empty: "No range of records is damaged." });
-  table.show(found.items);
-  return [table.element,
-    found.journal.length ? [h("h3", {}, "Lost from the journal"), h("ul", {}, found.journal.map((each) => h("li", {}, each)))] : null,
-    found.quarantine.length ? [h("h3", {}, `Kept aside: ${bytes(found.quarantined_bytes)}`), h("ul", {}, found.quarantine.map((each) => h("li", {}, h("code", {}, each.path), ` ${bytes(each.size_bytes)}`)))] : null,
+  table.show(damaged.flatMap((each) => each.items.map((item) => ({ ...item, node: each.node_id }))));
+  return [silent.element, table.element, damaged.map(keptAside),
     h("p", { class: "muted" }, "With the node stopped, dragoman log verify lists all damage, and dragoman log repair cuts it out: other replicas then send what is missing.")];
 }
+
+const keptAside = ({ node_id: node, journal, quarantine, quarantined_bytes: size }) => [
+  journal.length ? [h("h3", {}, `Lost from the journal of node ${node}`), h("ul", {}, journal.map((each) => h("li", {}, each)))] : null,
+  quarantine.length ? [h("h3", {}, `Kept aside by node ${node}: ${bytes(size)}`), h("ul", {}, quarantine.map((each) => h("li", {}, h("code", {}, each.path), ` ${bytes(each.size_bytes)}`)))] : null];
 
 function settingsOf(state, items, refresh) {
   const table = new Table([
