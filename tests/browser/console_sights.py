@@ -124,6 +124,7 @@ def _wizard(*steps: str) -> Callable[[Page], None]:
 
 
 def _resent(page: Page) -> None:
+    page.browser.evaluate("document.querySelector('dialog [name=repeat]').click()")
     page.click("Show what changes", within="dialog")
     page.see("6 records would be sent.", "dialog")
 
@@ -227,7 +228,7 @@ DIALOGS: Final = (
         "copy-records-checked",
         "#/topics/sales/records",
         "Copy to a topic",
-        _typed("would be copied", To_the_topic="invoices"),
+        _typed("would be copied", To_the_topic="payments"),
     ),
     Sight("reset-group", f"#/groups/{LONG}", "Reset offsets", _typed("Nothing changes")),
     Sight(

@@ -14,7 +14,7 @@ export async function showSettings(place, { parts: [, node], state, signal }) {
   let items = [];
   const table = new Table([
     { name: "name", title: "Setting", of: (row) => row.name, show: (text, row) => h("div", {}, h("code", {}, text), h("small", { class: "muted block" }, marked(row.meaning))) },
-    { name: "value", title: "Value", of: (row) => row.value, show: (text) => (text === null ? badge("hidden") : h("span", { class: "mono" }, text === "" ? "(empty)" : text)) },
+    { name: "value", title: "Value", of: (row) => row.value, show: (text) => (text === null ? badge("hidden") : h("span", { class: "mono wrap" }, text === "" ? "(empty)" : text)) },
     { name: "origin", title: "Origin", of: (row) => (row.is_default ? "as started" : "changed at run time"), show: (text, row) => badge(text, row.is_default ? "plain" : "good"), help: "As started: by its file, environment or flags, or the default" },
     { name: "live", title: "Changes take", of: (row) => (row.is_live ? "effect at once" : "a restart") },
     state.isReadOnly ? null : { name: "change", title: "Action", isPlain: true, of: () => null, show: (_, row) => (row.is_live
