@@ -6,6 +6,8 @@ import { warning } from "../parts.js";
 import { tail } from "./tail.js";
 
 const RETRY_MS = 2000;
+/** Characters of positions that fit into an address. A tail with more continues at the end. */
+const POSITIONS_MAX = 16_000;
 const COUNTED = ["scanned", "matched", "shown", "dropped", "unknown", "skipped"];
 const PASSING = ["interrupted", "console_unreachable", "node_unreachable", "kafka_unreachable", "kafka_failed", "login_needed"];
 
@@ -38,7 +40,7 @@ export class Following {
       progress: (progress) => {
         if (isInterrupted) fill(this.said);
         isInterrupted = false;
-        positions = progress.positions;
+        positions = JSON.stringify(progress.positions).length <= POSITIONS_MAX ? progress.positions : {};
         this.progress = progress;
         this.report();
       },
