@@ -111,18 +111,22 @@ CODES = {
     "dragoman.console.errors": """
         console login_impossible login_needed node_unreachable overloaded read_only request_timeout
     """,
+    "dragoman.console.kafka_access": "kafka_access",
     "dragoman.console.records.clients": "overloaded",
     "dragoman.console.records.decoding.forms": "schema",
+    "dragoman.console.records.copies": "copy_target",
     "dragoman.console.records.failures": """
-        access_denied kafka_access kafka_failed kafka_unreachable topic_not_found
+        access_denied kafka_failed kafka_unreachable topic_not_found
     """,
+    "dragoman.console.records.filters.patterns": "pattern",
     "dragoman.console.records.filters.syntax": "filter",
+    "dragoman.console.records.followed": "invalid_request too_many_topics topic_not_found",
     "dragoman.console.records.one": "record_not_found",
     "dragoman.console.records.places": "invalid_request",
     "dragoman.console.records.routes": "overloaded",
     "dragoman.console.sessions": "overloaded",
     "dragoman.console.sql.errors": "memory query",
-    "dragoman.console.sql.service": "engine_missing overloaded query_refused",
+    "dragoman.console.sql.service": "engine_missing overloaded",
     "dragoman.telemetry.catalogue": "stats",
 }
 
