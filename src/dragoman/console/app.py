@@ -66,7 +66,14 @@ _ASKED_PER_USER_MAX: Final = 32
 _PROBLEM: Final = "application/problem+json"
 #: Requests that change nothing although their method says otherwise: what they ask for is too long
 #: for a URL.
-_QUESTIONS: Final = frozenset(("figures/query", "security/rules/searches", "security/rules/tests"))
+_QUESTIONS: Final = frozenset(
+    (
+        "figures/query",
+        "security/quotas/tests",
+        "security/rules/searches",
+        "security/rules/tests",
+    )
+)
 #: What a node needs of a browser's request, and a browser of its answer.
 _REQUEST_HEADERS: Final = ("accept", "content-type", "last-event-id")
 _ANSWER_HEADERS: Final = ("content-type", "location", "retry-after", "x-request-id")
@@ -79,6 +86,7 @@ _LISTS: Final = {
     "captures": "/api/v1/captures",
     "damage": "/api/v1/damage",
     "users": "/api/v1/security/users",
+    "quotas": "/api/v1/security/quotas",
 }
 #: Lists that each node has its own of.
 _LISTS_OF_NODES: Final = {

@@ -478,7 +478,7 @@ class FakeNode:
         self.requests: Requests[str] = Requests("http", str)
         self.accepts_readable_passwords = False
         no_quotas = SimpleNamespace(throttles=SimpleNamespace(is_on=False))
-        self.quotas = CallerQuotas(no_quotas)
+        self.caller_quotas = CallerQuotas(no_quotas)
         self.ready = True
         #: Why clients should go elsewhere although it serves.
         self.reason = ""
