@@ -242,8 +242,8 @@ class Throttles:
             decided = self._decide(limit, _addresses(first or ""))
         else:
             entities = _entities(first or "", second or "")
-            # Which client ids a user's other clients have is not known here, nor who has a client
-            # id: only what is counted by the same names can be what applies.
+            # Where a user or a client id is counted alone, the other name of its clients is not
+            # known: only entities that are counted by the same names can apply.
             if None in counted:
                 entities = (each for each in entities if each[1] == counted)
             decided = self._decide(limit, entities)
