@@ -555,6 +555,8 @@ QUOTA_SAMPLES = 11
 #: Clients whose use of quotas is counted on a node. Of the least recent ones, the one with the
 #: least use is forgotten.
 QUOTA_RATES_MAX = 10_000
+#: The most recent of these that are looked at to show who is throttled, and as many for partitions.
+QUOTA_USES_MAX = 500
 #: Oldest entries of a full table of clients of which one is removed.
 EVICTION_CANDIDATES_MAX = 16
 #: Longest throttling of a client that uses too much of the loop's time. Longer ones are cut.

@@ -66,6 +66,7 @@ _NAMED = ("topics", "captures", "pipelines", "dead-letters", "security/users")
 _WRITTEN = (
     "security",
     "security/rules",
+    "security/quotas",
     "topics/kept/records",
     "topics/kept/records?record=0:0",
     "topics/kept/configuration",

@@ -8,7 +8,7 @@ from typing import Final
 from browser.chromium import Chromium
 from browser.console_page import Page
 from browser.console_sights import QUERY, type_query
-from browser.console_world import DEAD, RETRY, SPARK_DEAD, World
+from browser.console_world import ADMIN, DEAD, RETRY, SPARK_DEAD, World
 from dragoman.limits import CONSOLE_QUERIES_MAX
 
 
@@ -161,6 +161,83 @@ def security(page: Page, world: World) -> None:
     page.see("Disable")
 
 
+def quotas(page: Page, world: World) -> None:
+    page.open("#/security/quotas")
+    page.see("There are no quotas")
+    page.click("Set quotas")
+    page.type("Of", "user client_id")
+    page.type("User", "carol")
+    page.type("Bytes written", "1048576")
+    page.type("Share", "0")
+    page.click("Show what changes")
+    page.see("request_percentage is a positive number", "dialog")
+    page.type("Share", "12.5")
+    page.click("Show what changes")
+    page.see("1,048,576 bytes/s", "dialog")
+    page.see("12.5 %", "dialog")
+    page.see(
+        "dragoman quota set producer_byte_rate=1048576 request_percentage=12.5 --for-user carol"
+        " --default-client-id",
+        "dialog",
+    )
+    assert world.quotas() == [], "a dry run has changed something"
+    page.click("Apply", within="dialog")
+    page.see("1.0 MiB/s")
+    carols = {"user": "carol", "default_client_id": True}
+    both = {"producer_byte_rate": 1048576, "request_percentage": 12.5}
+    assert world.quotas() == [{"entity": carols, "quotas": both}]
+    page.type_filter("nothing like it")
+    page.see("Nothing fits the filter.")
+    page.type_filter("percentage")
+    page.see("12.5 %")
+    page.click("Change", within="main")
+    page.type("Share", "")
+    page.type("Bytes read", "2048")
+    page.click("Show what changes")
+    page.see("2,048 bytes/s", "dialog")
+    page.see("none", "dialog")
+    page.see("&& dragoman quota remove request_percentage", "dialog")
+    # Meanwhile, another user changes them.
+    meanwhile = {"entity": carols, "set": {"producer_byte_rate": 4096}}
+    world.ask("POST", "/api/v1/security/quotas", meanwhile)
+    page.click("Apply", within="dialog")
+    page.see("were changed meanwhile", "dialog")
+    page.click("Show what changes")
+    page.click("Apply", within="dialog")
+    page.type_filter("")
+    page.see("2.0 KiB/s")
+    page.see("1.0 MiB/s")
+    page.open("#/security/quotas?user=carol&client_id=shop")
+    page.click("Ask")
+    page.see("user carol, client id <default>")
+    page.see("unlimited")
+    page.see("dragoman quota test --for-user carol --client-id shop")
+    page.click("Set quotas")
+    page.type("Of", "address")
+    page.type("Address", "nowhere")
+    page.type("New connections", "5")
+    page.click("Show what changes")
+    page.see("'nowhere' is not an IP address", "dialog")
+    page.type("Address", "")
+    page.type("New connections", "5000")
+    page.click("Show what changes")
+    page.click("Apply", within="dialog")
+    page.wait("!document.querySelector('dialog')")
+    page.see("5,000/s", "main")
+    page.click("Remove", within="main")
+    page.see("Afterwards", "dialog")
+    page.click("Remove", within="dialog")
+    page.wait("!document.querySelector('dialog')")
+    left = {"consumer_byte_rate": 2048, "producer_byte_rate": 1048576}
+    assert world.quotas() == [{"entity": carols, "quotas": left}]
+    page.see("No client that has a quota uses the answering node now.")
+    admins = {"entity": {"user": ADMIN}, "set": {"controller_mutation_rate": 1000}}
+    world.ask("POST", "/api/v1/security/quotas", admins)
+    world.ask("POST", "/api/v1/topics", {"name": "counted"})
+    page.open("#/security/quotas")
+    page.see("within")
+
+
 def sql(page: Page, world: World) -> None:
     page.open("#/sql?topic=sales")
     type_query(page, QUERY)
@@ -197,6 +274,12 @@ def read_only(_: Page, world: World) -> None:
         page.open("#/security")
         page.see("only reads")
         page.wait("document.querySelector('main button.primary').disabled")
+        page.open("#/security/quotas")
+        page.see("only reads")
+        page.see("There are no quotas")
+        assert "Remove" not in page.text(), "quotas are removed without a login"
+        page.click("Ask")
+        page.see("unlimited")
         page.open("#/captures/+add")
         for label in ("Name of the capture", "Host", "Database", "User", "File"):
             page.type(label, "x")
@@ -218,6 +301,7 @@ SCENARIOS: Final[tuple[Callable[[Page, World], None], ...]] = (
     pipelines,
     dead_letters,
     security,
+    quotas,
     sql,
     read_only,
 )

@@ -241,6 +241,8 @@ def missing_right_is_named(page: Page, world: World) -> None:
     page.press("Escape")
     page.open("#/cluster")
     page.see("A right is missing")
+    page.open("#/security/quotas")
+    page.see("A right is missing")
     page.open("#/")
     page.see("A right is missing")
     page.click("bob · Log out")

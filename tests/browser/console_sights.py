@@ -187,6 +187,11 @@ SCREENS: Final = (
         "#/security/test?principal=User:carol&name=orders",
         act=_clicks("Ask", "User:carol may"),
     ),
+    Sight(
+        "quotas",
+        "#/security/quotas?user=carol&client_id=shop",
+        act=_clicks("Ask", "user carol, client id"),
+    ),
     Sight("mode", "#/security/mode"),
     Sight("certificates", "#/security/certificates"),
     Sight("sql", "#/sql?topic=sales", act=_query(QUERY, "7 rows in")),
@@ -270,6 +275,15 @@ DIALOGS: Final = (
     Sight("delete-user", _CAROL, "Delete"),
     Sight("add-rule", "#/security/rules", "Add rule"),
     Sight("remove-rule", "#/security/rules", "Remove"),
+    Sight("set-quotas", "#/security/quotas", "Set quotas"),
+    Sight(
+        "set-quotas-checked",
+        "#/security/quotas",
+        "Set quotas",
+        _typed("Afterwards", User="a" * 200, Bytes_written="5", Partitions="7"),
+    ),
+    Sight("change-quotas", "#/security/quotas", "Change"),
+    Sight("remove-quota", "#/security/quotas", "Remove", _sees("Afterwards")),
     Sight("change-mode", "#/security/mode", "Change to open"),
     Sight("encrypt-anew", "#/security/certificates", "Encrypt secrets anew"),
 )
@@ -279,5 +293,12 @@ def screens_of_nothing() -> Iterator[Sight]:
     """The screens of a node that has nothing yet, and where nobody is logged in."""
     for name in ("", "topics", "groups", "cluster", "captures", "pipelines", "dead-letters"):
         yield Sight(f"empty-{name or 'overview'}", f"#/{name}")
-    for name in ("connections", "security", "security/rules", "security/mode", "sql"):
+    for name in (
+        "connections",
+        "security",
+        "security/rules",
+        "security/quotas",
+        "security/mode",
+        "sql",
+    ):
         yield Sight(f"empty-{name.replace('/', '-')}", f"#/{name}")

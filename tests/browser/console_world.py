@@ -197,6 +197,9 @@ class World:
     def captures(self) -> set[str]:
         return {each["name"] for each in self.ask("GET", "/api/v1/captures")["items"]}
 
+    def quotas(self) -> list[dict[str, Any]]:
+        return list(self.ask("GET", "/api/v1/security/quotas")["items"])
+
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + _PATIENCE_S
         while not holds():

@@ -111,6 +111,8 @@ class AttackedConsole(Attacked):
             self._ask("POST", "/api/v1/security/users", user)
         rule = {"principal": f"User:{name}", "operation": "read", "resource": "topic", "name": name}
         self._ask("POST", "/api/v1/security/rules", {"rules": [rule]})
+        quota = {"entity": {"user": name}, "set": {"producer_byte_rate": 1 << 40}}
+        self._ask("POST", "/api/v1/security/quotas", quota)
         text = json.dumps({"avro": name}, ensure_ascii=False)
         self._ask("PATCH", "/api/v1/topics/kept", {"set": {"dragoman.value.schema": text}})
 

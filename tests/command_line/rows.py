@@ -56,6 +56,7 @@ _GROUP: Final = f"""{_ORDERS}
 produce orders < one
 consume orders --group reports"""
 _ALICE: Final = "user create alice --new-password file:alice.password"
+_QUOTA: Final = "quota set producer_byte_rate=1024 --for-user alice"
 _MQ: Final = "rocketmq update-topic -t orders -r 2 -w 2"
 _SENT: Final = f"{_MQ}\nrocketmq send-message -t orders -p apples -k a -b dragoman-1 -i 0"
 _MQ_GROUP: Final = f"{_MQ}\nrocketmq update-sub-group -g reports"
@@ -243,6 +244,16 @@ ROWS: Final[dict[str, Row]] = {
     "acl remove": Row("--principal alice", "acl add alice read topic:orders"),
     "acl list": Row("", "acl add alice read topic:orders"),
     "acl test": Row("alice read topic:orders", "acl add alice read topic:orders"),
+    "quota list": Row("", _QUOTA),
+    "quota set": Row("producer_byte_rate=1024 --for-user alice"),
+    "quota remove": Row(
+        "--all --for-user alice",
+        _QUOTA,
+        unknown="--all --for-user none",
+        unknown_code="unknown_quota",
+    ),
+    "quota test": Row("--for-user alice", _QUOTA),
+    "quota usage": Row("", _QUOTA),
     "security mode": Row("audit", not_here="needs an administrator who logged in"),
     "security status": Row(),
     "security key new": Row("HOME/cluster.key"),

@@ -235,3 +235,72 @@ def test_mode_is_changed_by_an_administrator_only(
     assert dragoman("security", "mode", "open").status == 1
     assert dragoman("security", "mode", "open", server=operator).status == 0
     assert dragoman("acl", "list").status == 0
+
+
+# ---- quotas
+
+
+def test_quotas_are_set_listed_tested_and_removed(dragoman: Dragoman) -> None:
+    checked = dragoman("quota", "set", "producer_byte_rate=1048576", "--for-user", "a", "--dry-run")
+    assert (checked.status, checked.err) == (0, "nothing was changed\n")
+    assert checked.rows == [["a", "-", "-", "producer_byte_rate", "-", "1048576"]]
+    assert dragoman("quota", "list").rows == []
+    both = ("--for-user", "a", "--default-client-id")
+    values = ("request_percentage=12.5", "producer_byte_rate=2048")
+    assert dragoman("quota", "set", *values, *both).status == 0
+    assert dragoman("quota", "set", "producer_byte_rate=9", "--client-id", "c").status == 0
+    address = ("--address", "10.0.0.7")
+    assert dragoman("quota", "set", "connection_creation_rate=5", *address).status == 0
+    assert dragoman("quota", "list", "--for-user", "a").rows == [
+        ["a", "<default>", "-", "producer_byte_rate", "2048"],
+        ["a", "<default>", "-", "request_percentage", "12.5"],
+    ]
+    assert len(dragoman("quota", "list").rows) == 4
+    tested = dragoman("quota", "test", "--for-user", "a", "--client-id", "c", *address)
+    assert tested.rows[0] == (
+        ["producer_byte_rate", "2048", "user", "a,", "client", "id", "<default>"]
+    )
+    assert tested.rows[1] == ["consumer_byte_rate", "unlimited", "-"]
+    assert tested.rows[4] == ["connection_creation_rate", "5", "address", "10.0.0.7"]
+    removed = dragoman("quota", "remove", "producer_byte_rate", *both)
+    assert removed.rows == [["a", "<default>", "-", "producer_byte_rate", "2048", "-"]]
+    gone = json.loads(dragoman("quota", "remove", "--all", *both, "--output", "json").out)
+    assert gone == {
+        "entity": {"user": "a", "default_client_id": True},
+        "before": {"request_percentage": 12.5},
+        "after": {},
+    }
+    lines = dragoman("quota", "list", "--output", "csv").out.splitlines()
+    assert lines == [
+        "entity,quotas",
+        '"{""client_id"":""c""}","{""producer_byte_rate"":9.0}"',
+        '"{""address"":""10.0.0.7""}","{""connection_creation_rate"":5.0}"',
+    ]
+    assert dragoman("quota", "usage").rows == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "reason"),
+    [
+        (("set", "--for-user", "a"), 2, "at least one KEY=VALUE"),
+        (("set", "producer_byte_rate", "--for-user", "a"), 2, "expected KEY=VALUE"),
+        (("set", "producer_byte_rate=x", "--for-user", "a"), 2, "expected a number"),
+        (("set", "producer_byte_rate=nan", "--for-user", "a"), 2, "expected a number"),
+        (("set", "producer_byte_rate=0", "--for-user", "a"), 1, "invalid_quota"),
+        (("set", "speed=1", "--for-user", "a"), 1, "'speed' is not one of producer_byte_rate"),
+        (("set", "producer_byte_rate=1"), 2, "give whose quotas they are"),
+        (("set", "producer_byte_rate=1", "--address", "::1"), 1, "invalid_quota"),
+        (("set", "producer_byte_rate=1", "--for-user", "a", "--default-user"), 1, "exclude"),
+        (("remove", "--for-user", "a"), 2, "or --all"),
+        (("remove", "producer_byte_rate", "--all", "--for-user", "a"), 2, "or --all"),
+        (("remove", "--all", "--for-user", "a"), 1, "there are no quotas of user a"),
+        (("list", "--for-user", "a", "--default-user"), 1, "exclude"),
+    ],
+)
+def test_quota_that_makes_no_sense_is_refused(
+    dragoman: Dragoman, arguments: tuple[str, ...], status: int, reason: str
+) -> None:
+    refused = dragoman("quota", *arguments)
+    assert (refused.status, refused.out) == (status, "")
+    assert reason in refused.err
+    assert dragoman("quota", "list").rows == []

@@ -76,6 +76,7 @@ dragoman user create alice --new-password file:alice.password
 dragoman user create carol --new-password file:carol.password
 dragoman acl add alice read topic:orders
 dragoman acl add carol read topic:orders
+dragoman quota set controller_mutation_rate=100000 --default-client-id
 dragoman rocketmq send-message -t orders -p apples -b dragoman-1 -i 0
 dragoman rocketmq update-sub-group -g shoppers
 dragoman context add production --server $DRAGOMAN_SERVER --bootstrap $DRAGOMAN_BOOTSTRAP

@@ -269,7 +269,7 @@ def _endpoint(
         began_at = time.monotonic()
         try:
             with admission_of(request).operation():
-                return await node.quotas.timed(
+                return await node.caller_quotas.timed(
                     caller_of(request), applied(respond, operation, node, request)
                 )
         except Exception as error:

@@ -18,11 +18,25 @@ from dragoman.api.declaration import Operation, Parameter
 _WHOLE: Final[Mapping[str, object]] = {
     "AccessRuleFilter": {"principal": "User:alice", "resource": "topic"},
     "CaptureCheck": {"name": "shop"},
+    "ChangedQuota": {
+        "entity": {"user": "alice", "client_id": "billing"},
+        "before": {"consumer_byte_rate": 2097152},
+        "after": {"consumer_byte_rate": 2097152, "producer_byte_rate": 1048576},
+    },
+    "ClientQuota": {
+        "entity": {"user": "alice", "client_id": "billing"},
+        "quotas": {"producer_byte_rate": 1048576},
+    },
     "ClusterKeyStatus": {
         "current": "0badcafe",
         "nodes": [{"node": 1, "keys": ["0badcafe"], "problem": ""}],
         "sealed": {"0badcafe": 3},
         "clear": 0,
+    },
+    "DecidingQuota": {
+        "key": "producer_byte_rate",
+        "value": 1048576,
+        "entity": {"user": "alice", "client_id": "billing"},
     },
     "Definition": {
         "name": "shop",
@@ -61,6 +75,20 @@ _WHOLE: Final[Mapping[str, object]] = {
     "NewToken": {"label": "dashboards", "read_only": True},
     "OffsetReset": {"to": "@-15m", "topics": ["orders"]},
     "Payload": {"encoding": "text", "data": "paid", "size": 4, "is_cut": False},
+    "QuotaChange": {
+        "entity": {"user": "alice", "client_id": "billing"},
+        "set": {"producer_byte_rate": 1048576},
+    },
+    "QuotaQuestion": {"user": "alice", "client_id": "billing", "address": "10.0.0.7"},
+    "QuotaUse": {
+        "key": "producer_byte_rate",
+        "user": "alice",
+        "client_id": "billing",
+        "address": None,
+        "quota": 1048576,
+        "rate": 1310720.5,
+        "throttled": True,
+    },
     "TopicChange": {"set": {"retention.ms": "3600000"}, "unset": ["segment.bytes"]},
     "Transfer": {"metadata_to": 2},
     "Truncation": {"before": "@-7d"},

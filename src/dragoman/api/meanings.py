@@ -11,9 +11,14 @@ from typing import Final
 from dragoman.api.declaration import Parameter
 
 _MEANINGS: Final[Mapping[str, str]] = {
+    "address": "Only quotas of this address.",
     "after": "The value of `next` of the page before; by default the first page.",
     "begin": "Where the stream begins: a place such as `latest`, `earliest`, `42` or `@-15m`.",
     "bytes": "Bytes of records after which a page ends; its first record may be larger.",
+    "client_id": "Only quotas of this client id.",
+    "default_address": "Only quotas of addresses without one of their own.",
+    "default_client_id": "Only quotas of client ids without one of their own.",
+    "default_user": "Only quotas of users without one of their own.",
     "group": "Name of the group.",
     "keep_slot": "Whether the slot and the publication stay in the database.",
     "last": "Begin this many records before the end of the partition.",
@@ -30,6 +35,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "time": "Begin with the first record of this time or later: RFC 3339, milliseconds, or `-15m`.",
     "token_id": "Number of the token, from the description of its user.",
     "topic": "Name of the topic.",
+    "user": "Only quotas of this user, or of it with a client id.",
     "validate_only": "Whether to check and answer the request without effect.",
     "values": "How keys and values are shown.",
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from dragoman.api.captures import CaptureService
+from dragoman.api.client_quotas import ClientQuotaService
 from dragoman.api.cluster import ClusterService
 from dragoman.api.damaged_ranges import damaged_ranges
 from dragoman.api.declaration import EventStream
@@ -43,7 +44,7 @@ class BrokerView:
 
     def __init__(self, node: ObservedNode) -> None:
         self._node = node
-        self.quotas = CallerQuotas(node.broker)
+        self.caller_quotas = CallerQuotas(node.broker)
         self.topics = TopicService(node.broker, node.listeners.hidden_from)
         self.records = RecordService(node.broker, node.listeners.budget)
         self.groups = GroupService(node.broker)
@@ -59,6 +60,7 @@ class BrokerView:
         self.security = SecurityService(node.broker)
         self.rules = RuleService(node.broker)
         self.users = UserService(node.broker)
+        self.quotas = ClientQuotaService(node.broker)
         self.connections, self.damage, self.delayed, self.pipelines = node.own_lists()
         self._health = HealthChecks(node)
         node.metrics.pipelines = self.pipelines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dragoman.api.client_quotas import QuotaBroker
 from dragoman.api.cluster import ClusterBroker, ClusterNode, OpenListeners
 from dragoman.api.connections import ConnectionListeners
 from dragoman.api.groups import GroupBroker
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from dragoman.cluster.etcd.quorum import EtcdQuorum
 
 
-class NodeBroker(TopicBroker, RecordBroker, GroupBroker, ClusterBroker, SecurityBroker, Protocol):
+class NodeBroker(
+    TopicBroker, RecordBroker, GroupBroker, ClusterBroker, SecurityBroker, QuotaBroker, Protocol
+):
     """The part of the broker that the services, health and metrics use."""
 
     @property

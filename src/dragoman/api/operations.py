@@ -48,6 +48,14 @@ from dragoman.api.declaration import (
 from dragoman.api.delayed_values import DelayedPage, DelayedRecordPage
 from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.group_values import GroupDeletion, OffsetChanges, OffsetReset, RemovedOffsets
+from dragoman.api.quota_values import (
+    ChangedQuota,
+    ClientQuotaPage,
+    QuotaAnswer,
+    QuotaChange,
+    QuotaQuestion,
+    QuotaUses,
+)
 from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import NewRecords, RecordPage, WrittenRecords
 from dragoman.api.topic_values import (
@@ -630,6 +638,57 @@ class Users(Protocol):
     async def revoke_token(self, caller: Caller, name: str, token_id: str) -> None: ...
 
 
+class Quotas(Protocol):
+    @operation(
+        "GET",
+        "/api/v1/security/quotas",
+        "Quotas of users, client ids and addresses, or those of some, a page at a time",
+        refuses=(403,),
+    )
+    def list_quotas(
+        self,
+        caller: Caller,
+        user: str,
+        client_id: str,
+        address: str,
+        default_user: bool,
+        default_client_id: bool,
+        default_address: bool,
+        after: str,
+        limit: PageLimit,
+    ) -> ClientQuotaPage: ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/quotas",
+        "Set and remove quotas of a user, a client id, both, or an address; `validate_only=true` "
+        "only says what would change",
+        refuses=(*_BODY, 403),
+    )
+    async def change_quotas(
+        self, caller: Caller, wanted: QuotaChange, validate_only: bool
+    ) -> ChangedQuota:
+        """Returns when the quotas are durable."""
+        ...
+
+    @operation(
+        "POST",
+        "/api/v1/security/quotas/tests",
+        "Which quotas apply to a user with a client id from an address, and whose they are",
+        is_question=True,
+        refuses=(*_BODY, 403),
+    )
+    def test_quotas(self, caller: Caller, question: QuotaQuestion) -> QuotaAnswer: ...
+
+    @operation(
+        "GET",
+        "/api/v1/security/quotas/uses",
+        "What clients use of their quotas on this node, and which are throttled now",
+        refuses=(403,),
+    )
+    def quota_uses(self, caller: Caller) -> QuotaUses: ...
+
+
 class Pipelines(Protocol):
     @operation(
         "GET",
@@ -753,6 +812,9 @@ class NodeView(Protocol):
     def users(self) -> Users: ...
 
     @property
+    def quotas(self) -> Quotas: ...
+
+    @property
     def pipelines(self) -> Pipelines: ...
 
     @property
@@ -796,7 +858,7 @@ class NodeView(Protocol):
     def authorizer(self) -> Authorizer: ...
 
     @property
-    def quotas(self) -> CallerQuotas: ...
+    def caller_quotas(self) -> CallerQuotas: ...
 
     @property
     def metrics_require_login(self) -> bool:

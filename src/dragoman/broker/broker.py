@@ -206,7 +206,7 @@ class Broker:
         self.topics.reserve(METADATA_TOPIC)
         self.node_configs = NodeConfigs(image, changes, settings, self.node_id)
         self.group_configs = GroupConfigs(image, changes, lambda: self.settings)
-        self.quotas = ClientQuotas(image, changes)
+        self.quotas = ClientQuotas(image, changes, self.audit)
         self.leadership = Leadership(image, self.cluster.access)
         self.features = Features(image, changes)
         self.cluster_key = ClusterKeyService(

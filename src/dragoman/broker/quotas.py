@@ -1,23 +1,28 @@
 """Client quotas: limits of users, client ids and addresses, stored and looked up.
 
 An entity is a user, a client id, a user with a client id, or an address; a missing name (None) is
-the default for all without a quota of their own. `throttles.py` enforces the limits.
+the default for all without a quota of their own. `throttles.py` enforces the limits. Changes reach
+the audit log.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
+from heapq import nsmallest
+from typing import NamedTuple
 
 import msgspec
 
+from dragoman.broker.administration import Actor, recorded
 from dragoman.broker.changes import Changes
 from dragoman.broker.errors import InvalidQuota, Overloaded
 from dragoman.broker.keyed_lock import KeyedLock
 from dragoman.cluster.events import ClientQuotaChanged, Event
 from dragoman.cluster.metadata import MetadataImage, QuotaEntity
 from dragoman.limits import CLIENT_QUOTA_ENTITIES_MAX, QUOTA_NAME_BYTES_MAX
+from dragoman.security.audit import AuditLog
 
 USER, CLIENT_ID, ADDRESS = "user", "client-id", "ip"
 ENTITY_KINDS = (USER, CLIENT_ID, ADDRESS)
@@ -58,29 +63,50 @@ class Component(msgspec.Struct, frozen=True):
                 return entity[self.kind] == self.name
 
 
+class QuotaChange(NamedTuple):
+    """The limits of an entity before and after a change."""
+
+    entity: QuotaEntity
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
 class ClientQuotas:
-    def __init__(self, image: MetadataImage, changes: Changes) -> None:
+    def __init__(self, image: MetadataImage, changes: Changes, audit: AuditLog) -> None:
         self._image = image
         self._changes = changes
+        self._audit = audit
         self._lock = KeyedLock()
 
     def find(
-        self, components: Sequence[Component], *, strict: bool
-    ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
-        """Entities that pass every condition; `strict` excludes those with other kinds."""
-        for entity, limits in sorted(self._image.client_quotas.items(), key=_order):
+        self,
+        components: Sequence[Component],
+        *,
+        strict: bool,
+        after: QuotaEntity = (),
+        most: int | None = None,
+    ) -> Sequence[tuple[QuotaEntity, Mapping[str, float]]]:
+        """Entities that pass every condition, in order, from the one behind `after` on; `strict`
+        excludes those with other kinds.
+        """
+        known, first = self._image.client_quotas, _order(after)
+
+        def is_wanted(entity: QuotaEntity) -> bool:
             names = dict(entity)
             if strict and len(names) != len(components):
-                continue
-            if all(component.accepts(names) for component in components):
-                yield entity, limits
+                return False
+            accepted = all(component.accepts(names) for component in components)
+            return accepted and (not after or _order(entity) > first)
+
+        found = filter(is_wanted, known)
+        # A page of very many costs less than sorting them.
+        page = sorted(found, key=_order) if most is None else nsmallest(most, found, key=_order)
+        return [(entity, known[entity]) for entity in page]
 
     def check(
         self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
-    ) -> tuple[QuotaEntity, dict[str, float]]:
-        """The resulting limits of an entity; None in `changes` removes one. Raises
-        `BrokerError`.
-        """
+    ) -> QuotaChange:
+        """What a change would do; None in `changes` removes a limit. Raises `BrokerError`."""
         _check_entity(entity)
         for name, value in changes.items():
             _check_limit(entity, name, value)
@@ -88,33 +114,41 @@ class ClientQuotas:
         known = self._image.client_quotas
         if key not in known and len(known) >= CLIENT_QUOTA_ENTITIES_MAX:
             raise Overloaded(f"there are quotas for {len(known)} entities already")
-        limits = dict(known.get(key, {}))
-        for name, value in changes.items():
-            if value is None:
-                limits.pop(name, None)
-            else:
-                limits[name] = value
-        return key, limits
+        before = known.get(key, {})
+        after = {**before, **changes}
+        kept = {name: value for name, value in after.items() if value is not None}
+        return QuotaChange(key, before, kept)
 
     async def change(
-        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
-    ) -> None:
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None], actor: Actor
+    ) -> QuotaChange:
         """Returns when the limits are durable."""
+        made: list[QuotaChange] = []
 
         def decide() -> list[Event]:
-            key, limits = self.check(entity, changes)
-            return [ClientQuotaChanged(entity=key, quotas=limits)]
+            # After a refused proposal it is asked again.
+            made[:] = [self.check(entity, changes)]
+            return [ClientQuotaChanged(entity=made[0].entity, quotas=dict(made[0].after))]
 
-        async with self._lock.take(entity_key(entity)):
-            await self._changes.make(decide)
+        details = [
+            f"{name} unset" if value is None else f"{name}={value}"
+            for name, value in changes.items()
+        ]
+        # Without a name, it is the default of the kind.
+        names = ",".join(f"{kind}={name or ''}" for kind, name in sorted(entity.items()))
+        with recorded(self._audit, "quota.change", actor, f"quota:{names}", details):
+            async with self._lock.take(entity_key(entity)):
+                await self._changes.make(decide)
+        return made[0]
 
 
 def entity_key(entity: Mapping[str, str | None]) -> QuotaEntity:
     return tuple(sorted(entity.items(), key=lambda item: item[0]))
 
 
-def _order(item: tuple[QuotaEntity, object]) -> list[tuple[str, bool, str]]:
-    return [(kind, name is not None, name or "") for kind, name in item[0]]
+def _order(entity: QuotaEntity) -> list[tuple[str, str]]:
+    # No name is empty.
+    return [(kind, name or "") for kind, name in entity]
 
 
 def _check_entity(entity: Mapping[str, str | None]) -> None:

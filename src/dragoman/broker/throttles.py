@@ -19,10 +19,10 @@ Connections are counted by address. Rates are of this node. Without any quota in
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from dragoman.broker.quotas import ADDRESS, CLIENT_ID, USER, entity_key
 from dragoman.broker.rates import SampledRate, TokenBucket
@@ -31,6 +31,7 @@ from dragoman.limits import (
     EVICTION_CANDIDATES_MAX,
     QUOTA_NAME_BYTES_MAX,
     QUOTA_RATES_MAX,
+    QUOTA_USES_MAX,
     REQUEST_THROTTLE_S_MAX,
 )
 from dragoman.log_limiter import LogLimiter
@@ -50,10 +51,32 @@ class Limit(Enum):
     CONNECTIONS = "connection_creation_rate"
 
 
+#: The names by which use is counted: a user, a client id, or both; of connections, an address.
+_Names: TypeAlias = tuple[str | None, str | None]
 #: The limit that applies, and the names by which its use is counted.
-_Applied: TypeAlias = tuple[float, tuple[str | None, str | None]]
-_Counted: TypeAlias = tuple[Limit, tuple[str | None, str | None]]
+_Applied: TypeAlias = tuple[float, _Names]
+_Counted: TypeAlias = tuple[Limit, _Names]
 _NO_LIMIT: Final = (0.0, (None, None))
+
+
+class Decision(NamedTuple):
+    """The limit that applies to a client, and the entity that it comes from."""
+
+    entity: QuotaEntity
+    value: float
+    counted: _Names
+
+
+class Use(NamedTuple):
+    """What is used of a quota."""
+
+    limit: Limit
+    counted: _Names
+    value: float
+    #: Of bytes, time or connections per second; None of partitions, which are counted otherwise.
+    rate: float | None
+    #: Whether the next request is throttled, or the next connection refused.
+    is_throttled: bool
 
 
 class Throttles:
@@ -99,12 +122,30 @@ class Throttles:
         return found
 
     def _find(self, limit: Limit, user: str, client_id: str) -> _Applied:
+        decided = self._decide(limit, _entities(user, client_id))
+        return _NO_LIMIT if decided is None else (decided.value, decided.counted)
+
+    def _decide(
+        self, limit: Limit, entities: Iterable[tuple[QuotaEntity, _Names]]
+    ) -> Decision | None:
         quotas = self._image.client_quotas
-        for entity, counted in _entities(user, client_id):
+        for entity, counted in entities:
             value = quotas.get(entity, {}).get(limit.value)
             if value is not None:
-                return value, counted
-        return _NO_LIMIT
+                return Decision(entity, value, counted)
+        return None
+
+    def deciding(self, caller: Caller, client_id: str) -> dict[Limit, Decision | None]:
+        """What applies to a client, of each limit."""
+        return {
+            limit: self._decide(
+                limit,
+                _addresses(caller.host)
+                if limit is Limit.CONNECTIONS
+                else _entities(caller.name, client_id),
+            )
+            for limit in Limit
+        }
 
     # ---- use
 
@@ -117,7 +158,7 @@ class Throttles:
         rate.record(now, count)
         return self._logged(limit, counted, rate.throttle_s(now, value))
 
-    def _logged(self, limit: Limit, counted: tuple[str | None, str | None], wait_s: float) -> float:
+    def _logged(self, limit: Limit, counted: _Names, wait_s: float) -> float:
         if wait_s and self._limiter.admits(logging.INFO):
             fields = {
                 "quota": limit.value,
@@ -168,18 +209,47 @@ class Throttles:
 
     def may_connect(self, host: str) -> bool:
         """Count a new connection from an address."""
-        quotas = self._image.client_quotas
-        for name in (host, None):
-            value = quotas.get(((ADDRESS, name),), {}).get(Limit.CONNECTIONS.value)
-            if value is not None:
-                rate, now = self._rate(Limit.CONNECTIONS, (host, None)), self._clock.monotonic()
-                if rate.per_second(now) >= value:
-                    return False
-                rate.record(now, 1)
-                return True
+        decided = self._decide(Limit.CONNECTIONS, _addresses(host))
+        if decided is None:
+            return True
+        rate, now = self._rate(Limit.CONNECTIONS, decided.counted), self._clock.monotonic()
+        if rate.per_second(now) >= decided.value:
+            return False
+        rate.record(now, 1)
         return True
 
-    def _rate(self, limit: Limit, counted: tuple[str | None, str | None]) -> SampledRate:
+    def uses(self) -> list[Use]:
+        """What clients use of their quotas, of those that were counted last."""
+        now = self._clock.monotonic()
+        found = []
+        for (limit, counted), rate in islice(reversed(self._rates.items()), QUOTA_USES_MAX):
+            value, per_second = self._value_of(limit, counted), rate.per_second(now)
+            if value and per_second > 0:
+                # A connection is refused before it is counted.
+                is_at_limit = limit is Limit.CONNECTIONS and per_second >= value
+                is_throttled = is_at_limit or per_second > value
+                found.append(Use(limit, counted, value, per_second, is_throttled))
+        for (limit, counted), bucket in islice(reversed(self._buckets.items()), QUOTA_USES_MAX):
+            value = self._value_of(limit, counted)
+            if value:
+                found.append(Use(limit, counted, value, None, bucket.wait_s(now, value) > 0))
+        return found
+
+    def _value_of(self, limit: Limit, counted: _Names) -> float:
+        """The limit of what is counted by these names; 0 without one."""
+        first, second = counted
+        if limit is Limit.CONNECTIONS:
+            decided = self._decide(limit, _addresses(first or ""))
+        else:
+            entities = _entities(first or "", second or "")
+            # Where a user or a client id is counted alone, the other name of its clients is not
+            # known: only entities that are counted by the same names can apply.
+            if None in counted:
+                entities = (each for each in entities if each[1] == counted)
+            decided = self._decide(limit, entities)
+        return 0.0 if decided is None or decided.counted != counted else decided.value
+
+    def _rate(self, limit: Limit, counted: _Names) -> SampledRate:
         key = (limit, counted)
         rate = self._rates.pop(key, None)
         if rate is None:
@@ -196,9 +266,12 @@ class Throttles:
         del self._rates[min(oldest, key=lambda each: self._rates[each].per_second(now))]
 
 
-def _entities(
-    user: str, client_id: str
-) -> Iterator[tuple[QuotaEntity, tuple[str | None, str | None]]]:
+def _addresses(host: str) -> Iterator[tuple[QuotaEntity, _Names]]:
+    for name in (host, None):
+        yield ((ADDRESS, name),), (host, None)
+
+
+def _entities(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, _Names]]:
     """The entities in their order, each with the names by which its use is counted."""
     pair = (user, client_id)
     for name in (user, None):

@@ -32,6 +32,7 @@ _NOUNS = {
     "cdc": "Capture databases: row changes become records.",
     "user": "Create, list and delete users, and change their credentials.",
     "acl": "Add, remove, list and test access rules.",
+    "quota": "Limit what clients use: list, set, remove and test quotas.",
     "security": "Protect the cluster: whether rules are enforced, and the key of its secrets.",
     "rocketmq": "Administer RocketMQ clusters, including those of the original.",
     "bench": "Measure any broker that speaks Kafka's protocol.",

@@ -35,6 +35,7 @@ CODES = {
     "unknown_context": "there is no context of this name",
     "unknown_pipeline": "no pipeline of this name was run here, or it does not run",
     "unknown_user": "there is no user of this name",
+    "unknown_quota": "the user, client id or address has no quotas",
     "contexts_file": "the file of contexts cannot be read or written, or others may write to it",
     "not_confirmed": "a question was not answered with yes",
     "unexpected": "an error that the command does not expect, named by its class",

@@ -66,7 +66,14 @@ _ASKED_PER_USER_MAX: Final = 32
 _PROBLEM: Final = "application/problem+json"
 #: Requests that change nothing although their method says otherwise: what they ask for is too long
 #: for a URL.
-_QUESTIONS: Final = frozenset(("figures/query", "security/rules/searches", "security/rules/tests"))
+_QUESTIONS: Final = frozenset(
+    (
+        "figures/query",
+        "security/quotas/tests",
+        "security/rules/searches",
+        "security/rules/tests",
+    )
+)
 #: What a node needs of a browser's request, and a browser of its answer.
 _REQUEST_HEADERS: Final = ("accept", "content-type", "last-event-id")
 _ANSWER_HEADERS: Final = ("content-type", "location", "retry-after", "x-request-id")
@@ -78,6 +85,7 @@ _LISTS: Final = {
     "group-usage": "/api/v1/usage/groups",
     "captures": "/api/v1/captures",
     "users": "/api/v1/security/users",
+    "quotas": "/api/v1/security/quotas",
 }
 #: Lists that each node has its own of.
 _LISTS_OF_NODES: Final = {

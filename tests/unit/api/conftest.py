@@ -20,6 +20,7 @@ from dragoman.api.figure_values import FigurePage, FigureQuery, FigureRange
 from dragoman.api.metrics.listing import MetricService
 from dragoman.api.pages import page_of
 from dragoman.api.pipelines import PipelineReports
+from dragoman.api.quota_values import ClientQuotaPage, QuotaUses
 from dragoman.api.quotas import CallerQuotas
 from dragoman.api.record_values import Payload, ReadRecord, RecordPage
 from dragoman.api.topic_values import TopicConfiguration, TopicDeletion
@@ -445,6 +446,14 @@ class FakeSecurity:
         )
 
 
+class FakeQuotas:
+    def list_quotas(self, caller: Caller, **_: object) -> ClientQuotaPage:
+        return ClientQuotaPage(items=(), next=None)
+
+    def quota_uses(self, caller: Caller) -> QuotaUses:
+        return QuotaUses(node_id=1, items=(), counted=0)
+
+
 class FakeUsage:
     """Topics and groups without records."""
 
@@ -480,7 +489,8 @@ class FakeNode:
         self.requests: Requests[str] = Requests("http", str)
         self.accepts_readable_passwords = False
         no_quotas = SimpleNamespace(throttles=SimpleNamespace(is_on=False))
-        self.quotas = CallerQuotas(no_quotas)
+        self.quotas = FakeQuotas()
+        self.caller_quotas = CallerQuotas(no_quotas)
         self.ready = True
         #: Why clients should go elsewhere although it serves.
         self.reason = ""

@@ -49,6 +49,7 @@ COMMANDS = {
         "token",
     ),
     "acl": ("add", "remove", "list", "test"),
+    "quota": ("list", "set", "remove", "test", "usage"),
     "security": ("mode", "status", "key"),
     "cdc": (
         "add",

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.api.client_quotas import ClientQuotaService
 from dragoman.api.group_values import OffsetReset
+from dragoman.api.quota_values import ClientEntity, QuotaChange
 from dragoman.api.topic_values import NewPartitions, TopicChange, Truncation
 from dragoman.api.values import NewTopic
 from dragoman.broker import topics
-from dragoman.broker.errors import TopicExists
+from dragoman.broker.errors import InvalidQuota, TopicExists
 from dragoman.outcome import start
 from dragoman.protocols.kafka import messages as m
 from dragoman.security.access import Caller, Principal
@@ -165,6 +167,31 @@ def test_value_of_an_unknown_key_of_a_node_is_not_written(audited: Audited) -> N
     request = m.IncrementalAlterConfigsRequest(resources=[resource])
     Wire(audited.world).ask(request, 1, m.IncrementalAlterConfigsResponse)
     assert [each[3] for each in audited.acts()] == ["num.io.threads=3", "plugin.password set"]
+
+
+def test_quotas_over_http(audited: Audited) -> None:
+    world, service = audited.world, ClientQuotaService(audited.world.broker)
+    entity = ClientEntity(user="bob", default_client_id=True)
+    wanted = QuotaChange(
+        entity=entity, set={"producer_byte_rate": 5.0}, unset=("request_percentage",)
+    )
+    ask(world, service.change_quotas(ALICE, wanted, True))
+    assert audited.acts() == []
+    ask(world, service.change_quotas(ALICE, wanted, False))
+    assert {(each.caller, each.protocol) for each in audited.events} == {(ALICE, "http")}
+    resource = "quota:client-id=,user=bob"
+    assert audited.acts() == [
+        ("quota.change", "succeeded", resource, "producer_byte_rate=5.0"),
+        ("quota.change", "succeeded", resource, "request_percentage unset"),
+    ]
+    with pytest.raises(InvalidQuota):
+        ask(
+            world,
+            service.change_quotas(ALICE, QuotaChange(entity=entity, set={"speed": 1}), False),
+        )
+    ((_, result, _, reason),) = audited.acts()
+    assert result == "failed"
+    assert "'speed' is not one of" in reason
 
 
 def test_quotas_and_settings_over_kafka(audited: Audited) -> None:

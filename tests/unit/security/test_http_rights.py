@@ -23,6 +23,7 @@ from dragoman.api.access_values import (
     UserCommand,
 )
 from dragoman.api.captures import CaptureService
+from dragoman.api.client_quotas import ClientQuotaService
 from dragoman.api.cluster import ClusterService
 from dragoman.api.connections import ConnectionService
 from dragoman.api.damage import DamageService
@@ -45,6 +46,7 @@ from dragoman.api.metrics.listing import MetricService
 from dragoman.api.node_service import serve_other_nodes
 from dragoman.api.operations import OPERATIONS
 from dragoman.api.pipelines import PipelineReports
+from dragoman.api.quota_values import ClientEntity, QuotaChange, QuotaQuestion
 from dragoman.api.record_values import NewRecord, NewRecords
 from dragoman.api.records import RecordService
 from dragoman.api.security import RuleService, SecurityService, UserService
@@ -95,6 +97,7 @@ NO_RULE: Final = AccessRuleFilter(name="none")
 QUESTION: Final = AccessQuestion(
     principal="User:a", operation=Operation.READ, resource=Resource.TOPIC, name="t"
 )
+QUOTA: Final = QuotaChange(entity=ClientEntity(user="a"), unset=("producer_byte_rate",))
 DEFINITION: Final = Definition(name="c", dsn="host=db", tables=("t",))
 #: The node would use a file of its own.
 BORROWING: Final = Definition(name="c", dsn="host=db password=file:/x", tables=("t",))
@@ -157,6 +160,7 @@ class Stage:
         self.security = SecurityService(broker)
         self.rules = RuleService(broker)
         self.users = UserService(broker)
+        self.quotas = ClientQuotaService(broker)
         self.pipelines = PipelineReports(self.world.clock, broker)
         self.pipelines.report_pipeline(CALLER, STATUS)
         self.metrics = MetricService(lambda: iter([{"topics": 1}]), broker)
@@ -451,6 +455,17 @@ ROWS: Final[dict[str, list[Row]]] = {
     ),
     "create_token": _cluster(lambda s: s.users.create_token(CALLER, "u", NewToken()), "alter"),
     "revoke_token": _cluster(lambda s: s.users.revoke_token(CALLER, "u", "1"), "alter"),
+    "list_quotas": _cluster(
+        lambda s: s.quotas.list_quotas(CALLER, "", "", "", False, False, False, "", LIMIT),
+        "describe_configs",
+    ),
+    "change_quotas": _cluster(
+        lambda s: s.quotas.change_quotas(CALLER, QUOTA, True), "alter_configs"
+    ),
+    "test_quotas": _cluster(
+        lambda s: s.quotas.test_quotas(CALLER, QuotaQuestion()), "describe_configs"
+    ),
+    "quota_uses": _cluster(lambda s: s.quotas.quota_uses(CALLER), "describe_configs"),
     "list_pipelines": [
         Row(lambda s: s.pipelines.list_pipelines(CALLER, None), "describe pipeline p", lacks("'p'"))
     ],

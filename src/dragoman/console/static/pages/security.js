@@ -1,4 +1,4 @@
-// Users, access rules, and what they allow.
+// Users, access rules, what they allow, and what clients may use.
 
 import { api, get, post, remove } from "../api.js";
 import { command, equivalent, option, request } from "../commands.js";
@@ -7,8 +7,9 @@ import { drawn, fill, h } from "../dom.js";
 import { NOTHING, duration, isMissing, number, plural, time } from "../format.js";
 import { badge, card, copyButton, explained, facts, figure, link, problem, tabs, to, toast, warning } from "../parts.js";
 import { Table } from "../table.js";
+import { showQuotas } from "./quotas.js";
 
-const VIEWS = [["", "Users"], ["rules", "Rules"], ["test", "May they?"], ["mode", "Mode"], ["certificates", "Certificates and key"]];
+const VIEWS = [["", "Users"], ["rules", "Rules"], ["test", "May they?"], ["quotas", "Quotas"], ["mode", "Mode"], ["certificates", "Certificates and key"]];
 const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster_action", "describe_configs", "alter_configs", "idempotent_write"];
 const RESOURCES = ["topic", "group", "cluster", "transactional_id", "user", "capture", "pipeline"];
 const PATTERNS = [["literal", "exactly this name, or *"], ["prefixed", "names that begin so"]];
@@ -21,7 +22,7 @@ const pairs = (values) => values.map((each) => [each, each.replaceAll("_", " ")]
 export async function show(place, context) {
   const [view = "", name] = context.parts;
   if (view === "users" && name) return showUser(place, context, name);
-  const draw = { "": showUsers, rules: showRules, test: showTest, mode: showMode, certificates: showCertificates }[view];
+  const draw = { "": showUsers, rules: showRules, test: showTest, quotas: showQuotas, mode: showMode, certificates: showCertificates }[view];
   if (!draw) {
     fill(place, h("h1", {}, "Security"), h("p", {}, "There is no such view."));
     return null;

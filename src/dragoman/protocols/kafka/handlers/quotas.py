@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dragoman.broker.administration import recorded
 from dragoman.broker.quotas import ADDRESS, ENTITY_KINDS, Component, Match
 from dragoman.errors import DecodeError, DragomanError
 from dragoman.protocols.kafka import messages as m
@@ -87,15 +86,7 @@ async def handle_alter(call: Call) -> m.AlterClientQuotasResponse:
         if request.validate_only:
             quotas.check(entity, changes)
         else:
-            details = [
-                f"{name} unset" if value is None else f"{name}={value}"
-                for name, value in changes.items()
-            ]
-            # Without a name, it is the default of the kind.
-            names = ",".join(f"{kind}={name or ''}" for kind, name in sorted(entity.items()))
-            audit, resource = call.service.broker.audit, f"quota:{names}"
-            with recorded(audit, "quota.change", call.actor, resource, details):
-                await quotas.change(entity, changes)
+            await quotas.change(entity, changes, call.actor)
 
     return _altered(request.entries, await gather(call, request.entries, alter))
 
