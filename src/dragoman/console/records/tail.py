@@ -51,6 +51,9 @@ from dragoman.log.batch import Record, iterate_records
 
 PROGRESS_S: Final = 1.0
 _WAIT_MS: Final = 500
+#: Between fetches at the end of a topic. A screen does not show the delay, and each fetch costs
+#: the node.
+_PACE_S: Final = 0.05
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -180,12 +183,16 @@ class RunningTail:
             except OffsetRangeError:
                 self._pass_over(await self._ends(order))
                 continue
+            is_behind = False
             for where, each in fetched.items():
                 if len(each.records):
                     # A node fills its reply in the order of the request.
                     order.remove(where)
                     order.append(where)
                     await self._examine(where, each)
+                    is_behind |= self._positions[where] < each.last_stable_offset
+            if not is_behind:
+                await asyncio.sleep(_PACE_S)
 
     def _pass_over(self, ends: Mapping[TopicPartition, int]) -> None:
         for where, end in ends.items():
