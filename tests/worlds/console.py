@@ -115,6 +115,8 @@ async def console(broker: EphemeralBroker, **kafka: Any) -> AsyncIterator[Runnin
             each.close()
         stop.set()
         await serving
+        # Connections that were closed end in the next turn.
+        await asyncio.sleep(0)
 
 
 async def write(

@@ -35,6 +35,7 @@ import asyncio
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -396,7 +397,8 @@ class EphemeralCluster:
         settings: Mapping[str, str] | None = None,
         listeners: tuple[str, ...] = ("kafka", "http"),
     ) -> None:
-        ports = _free_ports(nodes)
+        ports, held = _held_ports(nodes)
+        weakref.finalize(self, held.close)
         self._peer_ports = dict(enumerate(ports, 1))
         self._isolated: frozenset[int] = frozenset()
         cluster = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports, 1))
@@ -546,9 +548,17 @@ class EphemeralCluster:
         await asyncio.to_thread(self.__exit__)
 
 
-def _free_ports(count: int) -> list[int]:
+def _held_ports(count: int) -> tuple[list[int], ExitStack]:
+    """Ports that the system gives to no others until the stack is closed.
+
+    On Linux sockets stay bound to them, and nodes bind the same ports beside. Elsewhere that is not
+    allowed: another process may take a port before its node does.
+    """
     with ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [each.getsockname()[1] for each in sockets]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            if sys.platform == "linux":
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in sockets]
+        return ports, stack.pop_all() if sys.platform == "linux" else ExitStack()

@@ -84,7 +84,7 @@ def test_named_topics_are_used_kept_and_announced(
     assert "200 in" in printed.out
     assert bench(broker, "consume", "--topic", "mine", *QUICK, "--output", "csv") == 0
     header, row = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert dict(zip(header, row, strict=True))["records"] == "200"
+    assert int(dict(zip(header, row, strict=True))["records"]) >= 200
     assert topics(broker) == {"mine"}
     assert bench(broker, "produce", "--topic", "other", *QUICK) == 1
     assert "there is no such topic" in capsys.readouterr().err
