@@ -290,7 +290,7 @@ DIALOGS: Final = (
 
 
 def screens_of_nothing() -> Iterator[Sight]:
-    """The screens of a node that has nothing yet, and where nobody is logged in."""
+    """The screens of a node that has nothing yet, and where no user is logged in."""
     for name in ("", "topics", "groups", "cluster", "captures", "pipelines", "dead-letters"):
         yield Sight(f"empty-{name or 'overview'}", f"#/{name}")
     for name in (

@@ -28,7 +28,7 @@ class KafkaTarget(msgspec.Struct, frozen=True, kw_only=True):
     #: The certificate that the console shows, and its key; empty: it shows none.
     certificate: str = ""
     key: str = ""
-    #: Why nobody can log in there, with the remedy.
+    #: Why no user can log in there, with the remedy.
     obstacle: str = ""
 
 

@@ -55,7 +55,7 @@ class KafkaAccess:
         return self._target.bootstrap
 
     def check(self) -> None:
-        """Raises `KafkaAccessError` where nobody can read records."""
+        """Raises `KafkaAccessError` where no user can read records."""
         if not self._target.bootstrap:
             raise KafkaAccessError(
                 "the node has no listener for Kafka's protocol, by which the console reads records"

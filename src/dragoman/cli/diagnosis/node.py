@@ -31,7 +31,7 @@ REMEDIES = {
     "damage": "`dragoman cluster status` lists it; stop the node, then `dragoman log repair DIR`",
     "descriptors": "LimitNOFILE=65536 in its systemd unit, then start it anew",
     "memory": "raise `memory.budget.bytes`, or find the clients that do not read their replies",
-    "console": "`dragoman user create NAME` if nobody can log in; else look at the log of the node",
+    "console": "`dragoman user create NAME` if there are no users; else see the log of the node",
     "certificates": "replace the files; the node reads them again by itself",
     "clock": "`timedatectl status`, and have NTP set the clock",
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 
 from dragoman.client.kafka import (
@@ -14,31 +12,7 @@ from dragoman.client.kafka import (
     TransactionOptions,
 )
 from dragoman.log.batch import Record
-from dragoman.testing import EphemeralBroker
-from worlds.console import Browser, RunningConsole, console, write
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
-    async with console(broker) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: EphemeralBroker) -> AsyncIterator[KafkaClient]:
-    async with KafkaClient(broker.bootstrap_servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-def browser(served: RunningConsole) -> Browser:
-    return served.browser()
+from worlds.console import Browser, write
 
 
 async def test_producers_with_open_transactions_come_first(

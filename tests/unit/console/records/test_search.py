@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 import pytest
@@ -19,31 +18,7 @@ from dragoman.client.kafka import (
 )
 from dragoman.log.batch import Record
 from dragoman.log.compression import Codec
-from dragoman.testing import EphemeralBroker
-from worlds.console import Browser, RunningConsole, console, found, write, write_batch
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
-    async with console(broker) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: EphemeralBroker) -> AsyncIterator[KafkaClient]:
-    async with KafkaClient(broker.bootstrap_servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-def browser(served: RunningConsole) -> Browser:
-    return served.browser()
+from worlds.console import Browser, RunningConsole, found, write, write_batch
 
 
 def _numbered(count: int) -> list[NewRecord]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -13,33 +12,9 @@ from dragoman.console.records.shown import decoders_for
 from dragoman.console.records.statistics import Counted
 from dragoman.console.records.values import Decoding, Statistics
 from dragoman.log.batch import Record
-from dragoman.testing import EphemeralBroker
-from worlds.console import Browser, RunningConsole, console, write
+from worlds.console import Browser, write
 
 _BEGIN_MS = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
-    async with console(broker) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: EphemeralBroker) -> AsyncIterator[KafkaClient]:
-    async with KafkaClient(broker.bootstrap_servers) as opened:
-        yield opened
-
-
-@pytest.fixture
-def browser(served: RunningConsole) -> Browser:
-    return served.browser()
 
 
 def _last(lines: list[dict[str, Any]]) -> dict[str, Any]:

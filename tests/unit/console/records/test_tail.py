@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,26 +19,7 @@ from dragoman.console.records.tail import RunningTail
 from dragoman.console.records.values import Decoding, Tail
 from dragoman.limits import CONSOLE_SLICE_BYTES
 from dragoman.log.batch import Record, build_batch
-from dragoman.testing import EphemeralBroker
-from worlds.console import RunningConsole, console, write, write_batch
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EphemeralBroker]:
-    with EphemeralBroker() as running:
-        yield running
-
-
-@pytest.fixture
-async def served(broker: EphemeralBroker) -> AsyncIterator[RunningConsole]:
-    async with console(broker) as running:
-        yield running
-
-
-@pytest.fixture
-async def client(broker: EphemeralBroker) -> AsyncIterator[KafkaClient]:
-    async with KafkaClient(broker.bootstrap_servers) as opened:
-        yield opened
+from worlds.console import RunningConsole, write, write_batch
 
 
 async def _records(events: AsyncIterator[Any], count: int) -> list[dict[str, Any]]:
